@@ -29,6 +29,7 @@ double MeanLoss(const ls_board& board, const std::vector<Worker>& workers) {
     const ls_rank_block& block = board.rank[worker.rank];
     const double loss = std::bit_cast<double>(Load(block.loss_bits));
     if (std::isnan(loss) || Load(block.epoch) != Load(board.epoch)) continue;  // a block of an older epoch, or of none
+    if (std::isinf(loss)) return std::numeric_limits<double>::infinity();
     sum += loss;
     ++known;
   }
@@ -45,17 +46,6 @@ std::vector<LossWatch::Seen> LossesNow(const RunSpec& spec, const ls_board& boar
     seen.push_back({GlobalRank(spec, worker.rank), step, std::bit_cast<double>(Load(block.loss_bits))});
   }
   return seen;
-}
-
-// When the last rank had finished the step after which `point` was taken; unknown once a rank has gone on: then its
-// newest step stands for it.
-Nanos CommittedAt(const ls_board& board, const std::vector<Worker>& workers) {
-  Nanos oldest;
-  for (const Worker& worker : workers) {
-    const Nanos end{Load(board.rank[worker.rank].step_end_ns)};
-    oldest = oldest.value == 0 ? end : std::min(oldest, end);
-  }
-  return oldest;
 }
 
 }  // namespace
@@ -81,7 +71,7 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
                    Remember(EpochId(epoch), control::SpawnFailed{EpochId(epoch), error});
                  },
              .exited = [this](uint64_t epoch, const Worker& worker) { WorkerExited(epoch, worker); },
-             .stopped = [this](uint64_t epoch) { Remember(EpochId(epoch), control::EpochStopped{EpochId(epoch)}); },
+             .stopped = [this](uint64_t epoch) { AllStopped(epoch); },
              .note = [this](const std::string& text) { listener_.note(text); },
              .ring = [this](int rank, const Fd& ring) { records_.Attach(rank, ring); },
              .output = [this](int rank, int stream, std::string_view data) { listener_.output(rank, stream, data); },
@@ -303,6 +293,13 @@ void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
   Remember(EpochId(epoch), event);
 }
 
+// The last word on its losses too: whatever ended the epoch, what it had saved may have been bad by then.
+void Agent::AllStopped(uint64_t epoch) {
+  if (link_.board() != nullptr && watch_.epoch() == epoch)
+    losses_.Take(EpochId(epoch), LossesNow(spec_, **link_.board(), watch_.workers()));
+  Remember(EpochId(epoch), control::EpochStopped{EpochId(epoch), losses_.BadFrom()});
+}
+
 void Agent::SayLoopBegins() {
   if (link_.board() == nullptr || told_loop_of_ == watch_.epoch()) return;
   const std::optional<control::LoopBegan> began = watch_.LoopBegins(**link_.board());
@@ -402,6 +399,7 @@ void Agent::Tick() {
   records_.Drain();
   if (!ready_) return;
   TickDisk();
+  commits_.Look(**link_.board());
   // After the end too: the last flush takes its time, and who is silent is taken for lost.
   if (now - observed_told_ >= ToNanos(kObservePeriod)) {
     observed_told_ = now;
@@ -471,7 +469,7 @@ void Agent::ReadStacks(RankId rank, const std::function<void(const std::string&)
   });
 }
 
-control::Observed Agent::Observe() const {
+control::Observed Agent::Observe() {
   control::Observed observed;
   observed.loss = std::nan("");
   observed.disk = flusher_.Observe();
@@ -495,10 +493,9 @@ control::Observed Agent::Observe() const {
   observed.records = static_cast<int64_t>(records_.kept());
   observed.records_dropped = static_cast<int64_t>(records_.dropped());
   observed.loss = MeanLoss(board, watch_.workers());
-  const ls_checkpoint committed = ls_committed_here(&board);
-  if (committed.epoch != 0) {
-    observed.committed = control::CheckpointId{EpochId(committed.epoch), committed.step};
-    observed.checkpoint_age = ToSeconds(clock_.Now() - CommittedAt(board, watch_.workers()));
+  if (const auto& newest = commits_.Look(board)) {
+    observed.committed = newest->point;
+    if (newest->ended) observed.checkpoint_age = ToSeconds(clock_.Now() - *newest->ended);
   }
   return observed;
 }

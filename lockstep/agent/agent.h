@@ -12,6 +12,7 @@
 #include "lockstep/agent/alert_book.h"
 #include "lockstep/agent/background.h"
 #include "lockstep/agent/board_watch.h"
+#include "lockstep/agent/commit_watch.h"
 #include "lockstep/agent/exception.h"
 #include "lockstep/agent/flusher.h"
 #include "lockstep/agent/inspection.h"
@@ -71,7 +72,7 @@ class Agent {
   // thread.
   void ReadStacks(RankId rank, const std::function<void(const std::string& text)>& done);
 
-  control::Observed Observe() const;
+  control::Observed Observe();
   // We have been told to kill this epoch, or it never was ours: what its workers do now tells nothing.
   bool IsKilling(EpochId epoch) const { return epoch.value() != watch_.epoch() || killing_; }
   EpochId epoch() const { return EpochId(watch_.epoch()); }
@@ -96,6 +97,7 @@ class Agent {
   void WorkerEnds(int rank);
   void FollowLives();
   void Remember(EpochId epoch, const control::EventBody& event);
+  void AllStopped(uint64_t epoch);
   void SayLoopBegins();
   void Do(const control::Command& command);
   void Do(const control::Commit& commit);
@@ -152,6 +154,7 @@ class Agent {
   StarterLink link_;
   Watch watch_;
   LossWatch losses_;
+  CommitWatch commits_;
   RecordLog records_;
   PartWriter part_writer_;
   std::optional<control::WritePart> write_next_;  // when that has done what it does

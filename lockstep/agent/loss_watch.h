@@ -1,6 +1,8 @@
-// Ranks whose loss has become no finite number: those that had told a finite one in this epoch. (One that never did may
-// not know its loss, or not compute one.) Looks are rarer than steps may be: of the steps between two looks the first
-// is taken for the first bad one. Cost: one pass over the ranks.
+// Ranks whose loss has become no finite number: those that had told a finite one, in this epoch or in one before it.
+// (One that never did may not know its loss, or not compute one; nor is anything wrong before the first step at which
+// it ever did.) A loss is computed before the update of its step: that of step k vouches for
+// the state after k - 1, and for none after k. Looks are rarer than steps may be: of the steps between two looks the
+// first is taken for the first bad one. Cost: one pass over the ranks.
 //
 //   LossWatch losses;
 //   samples.losses = losses.Take(epoch, seen);
@@ -8,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "lockstep/control/link.h"
@@ -23,12 +26,15 @@ class LossWatch {
   };
   // Those that are bad now, and those that were so at the look before and are well again.
   std::vector<control::BadLoss> Take(EpochId epoch, const std::vector<Seen>& seen);
+  // Where the finite losses end of those that were bad at the newest look: what was saved from there on may be bad.
+  std::optional<control::CheckpointId> BadFrom() const;
 
  private:
   struct Rank {
-    int64_t finite_step = -1;  // newest step with a finite loss
-    int64_t bad_since = -1;    // first look at which it was bad
-    bool was_finite = false, bad = false;
+    std::optional<control::CheckpointId> finite;  // newest step with a finite loss
+    int64_t first_finite = -1;                    // the first one ever
+    int64_t bad_since = -1;                       // first look of this epoch at which it was bad
+    bool bad = false;
   };
   EpochId epoch_;
   std::map<RankId, Rank> ranks_;

@@ -88,12 +88,18 @@ Json Body(const RankExited& event) {
           {"exited_ns", event.exited.value}};
 }
 Json Body(const Suspected& event) {
-  return {{"finding", incident::ToJson(event.finding)},
-          {"progress", ProgressJson(event.progress)},
-          {"bad_from", event.bad_from}};
+  Json json = {{"finding", incident::ToJson(event.finding)},
+               {"progress", ProgressJson(event.progress)},
+               {"bad_from", event.bad_from}};
+  if (event.bad_epoch.value() != 0) json["bad_epoch"] = event.bad_epoch.value();
+  return json;
 }
 Json Body(const StacksKept& event) { return {{"path", event.path}}; }
-Json Body(const EpochStopped&) { return Json::object(); }
+Json Body(const EpochStopped& event) {
+  Json json = Json::object();
+  if (event.bad_from) json["bad_from"] = CheckpointJson(event.bad_from);
+  return json;
+}
 Json Body(const RestoreChosen& event) {
   Json json = {{"point", CheckpointJson(event.point)}, {"rejected", event.rejected}};
   if (!event.unfit.empty()) json["unfit"] = event.unfit;
@@ -277,9 +283,10 @@ void Read(Fields& fields, RankExited& event) {
 void Read(Fields& fields, Suspected& event) {
   event = {ReadEpoch(fields), ReadFinding(fields), ReadProgress(fields)};
   if (fields.Optional("bad_from")) event.bad_from = fields.Int("bad_from");
+  if (fields.Optional("bad_epoch")) event.bad_epoch = EpochId(fields.Unsigned("bad_epoch"));
 }
 void Read(Fields& fields, StacksKept& event) { event = {ReadEpoch(fields), fields.Text("path")}; }
-void Read(Fields& fields, EpochStopped& event) { event = {ReadEpoch(fields)}; }
+void Read(Fields& fields, EpochStopped& event) { event = {ReadEpoch(fields), ReadCheckpoint(fields, "bad_from")}; }
 void Read(Fields& fields, RestoreChosen& event) {
   event = {ReadEpoch(fields), ReadCheckpoint(fields, "point"), fields.Texts("rejected"), {}};
   if (fields.Optional("unfit") != nullptr) event.unfit = fields.Text("unfit");

@@ -108,7 +108,9 @@ struct Suspected {
   EpochId epoch;
   incident::Finding finding;
   Progress progress;
-  int64_t bad_from = -1;  // what this epoch saved from this step on is of no use; -1: nothing
+  // What was saved from this step of this epoch (0: `epoch`) on, up to now, is of no use; -1: nothing.
+  int64_t bad_from = -1;
+  EpochId bad_epoch{};
 };
 struct StacksKept {
   EpochId epoch;
@@ -116,6 +118,8 @@ struct StacksKept {
 };  // answer to KeepStacks, also when nothing could be read
 struct EpochStopped {
   EpochId epoch;
+  // The loss of a rank was no finite number any more: what was saved from here on is of no use.
+  std::optional<CheckpointId> bad_from{};
 };  // every process of it is gone
 struct RestoreChosen {
   EpochId epoch;

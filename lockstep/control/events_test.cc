@@ -15,6 +15,7 @@ namespace {
 std::vector<EventBody> AllEvents() {
   Suspected suspected = Suspect(2, 3, true, 4.5, Step(8, 4.25));
   suspected.bad_from = 17;
+  suspected.bad_epoch = EpochId(2);
   suspected.finding.ambiguous_with = {{incident::Suspect::Kind::kLink, "a-b"}};
   return {JobStarted{{"gpt", 4, 7, 2, true, Seconds{12.5}, true, EpochId(5), true}},
           EpochSpawned{EpochId(3)},
@@ -25,6 +26,7 @@ std::vector<EventBody> AllEvents() {
           suspected,
           StacksKept{EpochId(3), "stacks/3.txt"},
           EpochStopped{EpochId(3)},
+          EpochStopped{EpochId(3), Checkpoint(2, 17)},
           RestoreChosen{EpochId(4), Checkpoint(3, 19), {"rank 0: torn"}},
           SpawnFailed{EpochId(4), "fork: no memory"},
           StopAsked{15},
@@ -73,25 +75,11 @@ TEST(Events, UnknownFieldsAreIgnored) {
 }
 
 TEST(Events, EveryMissingFieldIsOneClearError) {
-  const std::set<std::string> kOptional = {"restored",
-                                           "point",
-                                           "exception",
-                                           "restarts_without_steps",
-                                           "port_taken",
-                                           "leading_node",
-                                           "policy",
-                                           "bad_from",
-                                           "first_epoch",
-                                           "load_first",
-                                           "standbys",
-                                           "layout",
-                                           "reports",
-                                           "stuck_nodes",
-                                           "unstopped_nodes",
-                                           "env",
-                                           "step_time_s",
-                                           "can_ask",
-                                           "note"};
+  const std::set<std::string> kOptional = {"restored",   "point",        "exception",   "restarts_without_steps",
+                                           "port_taken", "leading_node", "policy",      "bad_from",
+                                           "bad_epoch",  "first_epoch",  "load_first",  "standbys",
+                                           "layout",     "reports",      "stuck_nodes", "unstopped_nodes",
+                                           "env",        "step_time_s",  "can_ask",     "note"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

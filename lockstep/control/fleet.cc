@@ -139,7 +139,12 @@ Fleet::Events Fleet::Take(Node& node, const EpochSpawned& said) {
 
 Fleet::Events Fleet::Take(Node& node, const EpochStopped& said) {
   node.stopped = true;
-  return All(Question::kStopped, [](const Node& each) { return each.stopped; }) ? Events{said} : Events{};
+  node.bad_from = said.bad_from;
+  if (!All(Question::kStopped, [](const Node& each) { return each.stopped; })) return {};
+  EpochStopped all{said.epoch};
+  for (const Node& each : nodes_)
+    if (each.bad_from && (!all.bad_from || each.bad_from < all.bad_from)) all.bad_from = each.bad_from;
+  return {all};
 }
 
 std::vector<int> Fleet::Unstopped() const {

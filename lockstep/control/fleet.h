@@ -88,6 +88,7 @@ class Fleet {
     std::optional<LoopBegan> loop;
     std::optional<Progress> progress;
     std::optional<std::string> stacks;
+    std::optional<CheckpointId> bad_from;  // of EpochStopped
     std::map<Rung, Probed> probed;
     std::optional<RestoreFound> found;
     std::optional<FetchKept> fetch;       // it has been asked to, and has not answered

@@ -130,6 +130,14 @@ TEST_F(FleetTest, AnEpochRunsAndStopsWhenItDoesOnAllNodes) {
 }
 
 // A coordinator whose journal is behind hears the answers before it comes to ask.
+TEST_F(FleetTest, WhatIsBadIsSoFromWhereItWasFirst) {
+  fleet_.Hear(0, EpochStopped{kOne, Checkpoint(1, 7)});
+  fleet_.Hear(1, EpochStopped{kOne});
+  const auto all = fleet_.Hear(2, EpochStopped{kOne, Checkpoint(1, 5)});
+  ASSERT_THAT(all, SizeIs(1));
+  EXPECT_EQ(std::get<EpochStopped>(all[0]).bad_from, Checkpoint(1, 5));
+}
+
 TEST_F(FleetTest, AnAnswerThatIsGivenAgainIsToldAgain) {
   for (const int node : {0, 1, 2}) Hear(node, StacksKept{kOne, "a"});
   EXPECT_THAT(Hear(0, StacksKept{kOne, "b"}), ElementsAre("stacks_kept"));
@@ -366,6 +374,15 @@ TEST_F(FleetTest, WhatIsPoisonedOnDiskIsNoChoiceEither) {
   EXPECT_EQ(Find(2, {Checkpoint(1, 8)}), "on disk, not above 1/7");
   for (const int node : {0, 1}) EXPECT_EQ(Find(node, {Checkpoint(1, 3)}), "undecided");
   EXPECT_EQ(Find(2, {Checkpoint(1, 3)}), "1/3");
+}
+
+TEST_F(FleetTest, OfAnEpochOfWhichAllIsPoisonedNothingOnDiskIsAChoice) {
+  fleet_.Poison({Checkpoint(1, 8), Checkpoint(2, 0)});
+  for (const int node : {0, 1, 2}) Find(node, {Checkpoint(2, 9)});
+  for (const int node : {0, 1}) Find(node, {Checkpoint(2, 5)});
+  EXPECT_EQ(Find(2, {Checkpoint(2, 5)}), "on disk, not above 2/-1");
+  for (const int node : {0, 1}) Find(node, {Checkpoint(1, 9)});
+  EXPECT_EQ(Find(2, {Checkpoint(1, 9)}), "on disk, not above 1/7");
 }
 
 TEST_F(FleetTest, AProbeIsOverWhenAllHaveAnsweredOrNobodyWaits) {

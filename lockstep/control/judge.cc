@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "lockstep/detect/comm_hang.h"
@@ -180,14 +179,16 @@ void Judge::TellGone(const State& state, std::vector<EventBody>& events) const {
 // What one rank computes wrongly all have a step later: it is nobody's fault as far as this can tell.
 void Judge::TellLosses(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
   std::erase_if(bad_losses_, [](const auto& bad) { return bad.second.from < 0; });
-  int64_t from = std::numeric_limits<int64_t>::max(), lasts = 0;
+  std::optional<CheckpointId> from;
+  int64_t lasts = 0;
   std::string first;
   for (const auto& [rank, bad] : bad_losses_) {
     lasts = std::max(lasts, bad.step - bad.seen_since + 1);
-    if (bad.from >= from) continue;
-    from = bad.from;
-    first = fmt::format("the loss of rank {} was finite up to step {}, and at no look from step {} on", rank.value(),
-                        bad.from - 1, bad.seen_since);
+    if (from && CheckpointId{bad.epoch, bad.from} >= *from) continue;
+    from = {bad.epoch, bad.from};
+    first =
+        fmt::format("the loss of rank {} was finite up to step {}{}, and at no look from step {} on", rank.value(),
+                    bad.from, bad.epoch < epoch_ ? fmt::format(" of epoch {}", bad.epoch.value()) : "", bad.seen_since);
   }
   if (bad_losses_.empty() || lasts < state.spec.policy.nan_steps || std::exchange(losses_told_, true)) return;
   incident::Finding finding;
@@ -195,7 +196,7 @@ void Judge::TellLosses(const State& state, const Progress& progress, Nanos now, 
   finding.evidence = {first, fmt::format("{} of {} ranks have such a loss", bad_losses_.size(), state.spec.ranks)};
   finding.certain = true;
   finding.since = now;
-  events.push_back(Suspected{epoch_, std::move(finding), progress, from});
+  events.push_back(Suspected{epoch_, std::move(finding), progress, from->step, from->epoch});
 }
 
 // All are in what they wait in, and nothing was heard since the look before: a message is lost, a way is dead. Who is

@@ -13,6 +13,7 @@ namespace {
 using testing::_;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::VariantWith;
 
@@ -202,20 +203,39 @@ TEST_F(JudgeTest, ALossThatIsNoNumberIsNobodysFault) {
   const auto found = [&](std::vector<BadLoss> losses) {
     samples.losses = std::move(losses);
     judge_.Add(samples);
-    std::vector<int64_t> from;
+    std::vector<CheckpointId> from;
     for (const EventBody& event : judge_.At(state_, Step(5, 0.5), At(0.5)))
       if (const auto* suspected = std::get_if<Suspected>(&event)) {
         EXPECT_EQ(suspected->finding.syndrome, incident::Syndrome::kNan);
         EXPECT_THAT(suspected->finding.suspects, IsEmpty());
-        from.push_back(suspected->bad_from);
+        EXPECT_THAT(suspected->finding.evidence[0],
+                    HasSubstr("of rank 2 was finite up to step 7, and at no look from step 9 on"));
+        from.push_back({suspected->bad_epoch, suspected->bad_from});
       }
     return from;
   };
-  EXPECT_THAT(found({{RankId(1), 3, 4, 5}}), IsEmpty());
+  EXPECT_THAT(found({{RankId(1), 3, 4, 5, kOne}}), IsEmpty());
   EXPECT_THAT(found({{RankId(1), -1, -1, 6}}), IsEmpty()) << "it is well again";
-  EXPECT_THAT(found({{RankId(1), 8, 8, 9}, {RankId(2), 7, 9, 9}}), IsEmpty());
-  EXPECT_THAT(found({{RankId(1), 8, 8, 10}}), ElementsAre(7));
-  EXPECT_THAT(found({{RankId(1), 8, 8, 11}}), IsEmpty());
+  EXPECT_THAT(found({{RankId(1), 8, 8, 9, kOne}, {RankId(2), 7, 9, 9, kOne}}), IsEmpty());
+  EXPECT_THAT(found({{RankId(1), 8, 8, 10, kOne}}), ElementsAre(Checkpoint(1, 7)));
+  EXPECT_THAT(found({{RankId(1), 8, 8, 11, kOne}}), IsEmpty());
+}
+
+TEST_F(JudgeTest, ALossThatIsNoNumberMayBeFromBeforeTheEpoch) {
+  judge_.Begin(EpochId(2));
+  state_.epoch = EpochId(2);
+  Samples samples = Look(0.5, detect::ProcState::kSleeping, 9);
+  samples.epoch = EpochId(2);
+  samples.losses = {{RankId(0), 4, 6, 8, EpochId(2)}, {RankId(1), 19, 6, 8, kOne}};
+  judge_.Add(samples);
+  const std::vector<EventBody> events = judge_.At(state_, Step(8, 0.5), At(0.5));
+  const auto suspected =
+      std::ranges::find_if(events, [](const EventBody& event) { return std::holds_alternative<Suspected>(event); });
+  ASSERT_NE(suspected, events.end());
+  EXPECT_EQ(std::get<Suspected>(*suspected).bad_from, 19);
+  EXPECT_EQ(std::get<Suspected>(*suspected).bad_epoch, kOne);
+  EXPECT_THAT(std::get<Suspected>(*suspected).finding.evidence[0],
+              HasSubstr("rank 1 was finite up to step 19 of epoch 1"));
 }
 
 // Workers that ran from 1 s on, of which `joined` says how many use the client.

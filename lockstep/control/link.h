@@ -69,9 +69,10 @@ struct KeepsAt {
 // A rank whose loss is no finite number any more.
 struct BadLoss {
   RankId rank;
-  int64_t from = -1;        // the step after the newest one whose loss was finite; -1: it is well again
+  int64_t from = -1;        // its newest step whose loss was finite: what was saved after it may be bad; -1: well again
   int64_t seen_since = -1;  // no loss was finite that was looked at from this step on
   int64_t step = -1;        // its newest
+  EpochId epoch{};          // in which it had the finite one
   bool operator==(const BadLoss&) const = default;
 };
 // What the ranks of a node look like now.

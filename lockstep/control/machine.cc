@@ -124,10 +124,11 @@ void On(Turn& turn, const ProgressSeen& event) {
   JudgeTrial(turn, event.step_time);
 }
 
-void On(Turn& turn, const EpochStopped&) {
+void On(Turn& turn, const EpochStopped& event) {
   State& state = turn.state;
   if (state.mode == Mode::kFinishing) return FinishNow(turn);
   if (state.mode != Mode::kStopping) return Ignore(turn);
+  if (event.bad_from && state.spec.policy.nan_restart) Poison(state, *event.bad_from);
   CarryOut(turn);
 }
 
@@ -181,8 +182,15 @@ const char* FreeText(const Fault& fault) {
 
 std::string WhyNoPoint(const State& state, const RestoreChosen& event) {
   if (!event.rejected.empty()) return "no checkpoint is intact on all ranks";
-  if (state.fault.plan.symptom != Symptom::kNan || state.poisoned.empty()) return "there is no checkpoint";
-  return fmt::format("there is no checkpoint from before step {}", state.poisoned.back().step);
+  if (state.fault.bad_from < 0) return "there is no checkpoint";
+  return fmt::format("there is no checkpoint from before step {}, up to which the loss was finite",
+                     state.fault.bad_from);
+}
+
+std::string FromText(const State& state, const RestoreChosen& event) {
+  if (!event.point) return "the beginning: " + WhyNoPoint(state, event);
+  if (state.fault.bad_from < 0) return fmt::format("step {}", event.point->step);
+  return fmt::format("step {}, for the loss was finite up to step {} only", event.point->step, state.fault.bad_from);
 }
 
 void On(Turn& turn, const RestoreChosen& event) {
@@ -197,11 +205,9 @@ void On(Turn& turn, const RestoreChosen& event) {
   TakeVersion(turn);
   BeginEpoch(state, event.point);
   SetStepsLost(state);
-  const std::string from = event.point ? fmt::format("step {}", event.point->step)
-                                       : fmt::format("the beginning: {}", WhyNoPoint(state, event));
   ActOnPlan(turn, incident::ActionKind::kRestart,
-            fmt::format("restart of all {} ranks in epoch {} from {}{}", state.spec.ranks, state.epoch.value(), from,
-                        FreeText(state.fault)));
+            fmt::format("restart of all {} ranks in epoch {} from {}{}", state.spec.ranks, state.epoch.value(),
+                        FromText(state, event), FreeText(state.fault)));
   Ask(turn);
   AnnounceOpen(turn);
 }
@@ -414,6 +420,19 @@ bool TrainsUnseen(const State& state, Nanos now) {
   const bool told_steps = state.frontier >= 0;  // in an epoch before this one
   return state.mode == Mode::kStarting && state.spawned.value != 0 && !state.paused && !told_steps &&
          now - state.spawned >= ToNanos(kUntilUnseen);
+}
+
+void Poison(State& state, const CheckpointId& from) {
+  state.fault.bad_from = state.fault.bad_from < 0 ? from.step : std::min(state.fault.bad_from, from.step);
+  for (EpochId epoch = from.epoch; epoch <= state.epoch; epoch = Next(epoch)) {
+    const int64_t step = epoch == from.epoch ? from.step : 0;  // later ones never had a finite loss
+    const auto known = std::ranges::find(state.poisoned, epoch, &CheckpointId::epoch);
+    if (known == state.poisoned.end()) {
+      state.poisoned.push_back({epoch, step});
+    } else {
+      known->step = std::min(known->step, step);
+    }
+  }
 }
 
 bool AllExited(const State& state) { return state.exits.size() == static_cast<size_t>(state.spec.ranks); }

@@ -71,6 +71,7 @@ struct Fault {
   bool traceable = false;       // it is an exception that has a place in the program
   std::vector<Culprit> named;   // by probes
   std::set<int> stuck;          // nodes whose ranks do not end, and whose place nobody could take
+  int64_t bad_from = -1;        // what was saved from this step on, up to its epoch, is of no use; -1: nothing
   Plan plan;
 };
 

@@ -398,12 +398,14 @@ void On(Turn& turn, const Suspected& event) {
   if (state.paused || !IsLive(state.mode)) return Ignore(turn);
   Advance(turn, event.progress);
   if (IsOnlyNamed(state, event.finding)) return Name(turn, event.finding);
-  if (event.bad_from >= 0) state.poisoned.push_back({state.epoch, event.bad_from});
   if (!HasCulprit(state)) {
     state.last_exception = {};
-    return LeadWith(turn, event.finding);
+    LeadWith(turn, event.finding);
+  } else if (!AlreadySaid(state, event.finding)) {
+    Open(state).findings.push_back(event.finding);
   }
-  if (!AlreadySaid(state, event.finding)) Open(state).findings.push_back(event.finding);
+  if (event.bad_from >= 0)
+    Poison(state, {event.bad_epoch.value() != 0 ? event.bad_epoch : state.epoch, event.bad_from});
 }
 
 void On(Turn& turn, const StacksKept& event) {

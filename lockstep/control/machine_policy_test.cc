@@ -327,11 +327,42 @@ TEST(Nan, GoesBackToBeforeIt) {
   job.Hear(15, RestoreChosen{EpochId(2), std::nullopt, {}});
   EXPECT_THAT(job.state.incidents[0].actions.back().text,
               HasSubstr("from the beginning: there is no checkpoint from before step 8"));
+  EXPECT_THAT(job.state.incidents[0].actions.back().text, HasSubstr("up to which the loss was finite"));
   Policy patient;
   patient.nan_restart = false;
   Scenario named = ThreeNodes(1, patient);
   EXPECT_EQ(named.Hear(13, Nan(named, 8)), "announce 1");
   EXPECT_EQ(named.state.mode, Mode::kRunning);
+}
+
+// Of a crash that came before the loss had been bad for long enough to be a finding of its own.
+TEST(Nan, ACrashMeanwhileGoesBackToBeforeItToo) {
+  Scenario job = ThreeNodes(1);
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  job.Hear(14, EpochStopped{EpochId(1), Checkpoint(1, 8)});
+  ASSERT_FALSE(job.commands.empty());
+  EXPECT_EQ(std::get<ChooseRestore>(job.commands[0]).poisoned, std::vector{Checkpoint(1, 8)});
+  job.Hear(15, RestoreChosen{EpochId(2), Checkpoint(1, 7), {}});
+  EXPECT_THAT(job.state.incidents[0].actions.back().text,
+              HasSubstr("from step 7, for the loss was finite up to step 8 only"));
+  Policy patient;
+  patient.nan_restart = false;
+  Scenario named = ThreeNodes(1, patient);
+  named.Hear(13, Killed(1, 2, SIGKILL));
+  named.Hear(14, EpochStopped{EpochId(1), Checkpoint(1, 8)});
+  EXPECT_THAT(std::get<ChooseRestore>(named.commands[0]).poisoned, testing::IsEmpty());
+}
+
+// No loss of epoch 2 was finite: it began from what was bad.
+TEST(Nan, GoesBackBeyondTheEpoch) {
+  Scenario job = ThreeNodes(1);
+  CrashAndComeBack(job, 20);
+  Suspected nan = Nan(job, 8);
+  nan.bad_epoch = EpochId(1);
+  job.Hear(30, nan);
+  job.Hear(31, EpochStopped{EpochId(2), Checkpoint(1, 9)});
+  ASSERT_FALSE(job.commands.empty());
+  EXPECT_EQ(std::get<ChooseRestore>(job.commands[0]).poisoned, (std::vector{Checkpoint(1, 8), Checkpoint(2, 0)}));
 }
 
 }  // namespace

@@ -113,6 +113,14 @@ void Add(const PeerCopies& one, std::optional<PeerCopies>& all) {
   if (all->error.empty()) all->error = one.error;
 }
 
+// What is whole on one node alone nobody begins from: the newest of all is that of the node that lags.
+void AddCommit(const std::vector<Observed>& nodes, Observed& all) {
+  if (nodes.empty()) return;
+  const auto lags = std::ranges::min_element(nodes, {}, &Observed::committed);
+  all.committed = lags->committed;
+  all.checkpoint_age = lags->checkpoint_age;
+}
+
 // Of the slowest rank that an agent looks at. The state hears of steps every few seconds only, where nothing happens.
 int64_t StepNow(const State& state, const std::vector<RankStatus>& ranks) {
   std::optional<int64_t> slowest;
@@ -126,7 +134,7 @@ int64_t StepNow(const State& state, const std::vector<RankStatus>& ranks) {
 Json CheckpointJson(const Observed& observed) {
   return {{"epoch", observed.committed ? Json(observed.committed->epoch.value()) : Json()},
           {"step", observed.committed ? Json(observed.committed->step) : Json()},
-          {"age_s", observed.committed ? Json(observed.checkpoint_age.value) : Json()},
+          {"age_s", observed.checkpoint_age ? Json(observed.checkpoint_age->value) : Json()},
           {"taken", observed.checkpoints},
           {"skipped", observed.checkpoints_skipped},
           {"torn", observed.checkpoints_torn},
@@ -244,13 +252,12 @@ Observed OutOfReach(Observed observed) {
 Observed Together(const std::vector<Observed>& nodes) {
   if (nodes.size() == 1) return nodes.front();
   Observed all;
+  AddCommit(nodes, all);
   double loss = 0;
   int known = 0;
   for (const Observed& node : nodes) {
     all.ranks.insert(all.ranks.end(), node.ranks.begin(), node.ranks.end());
     if (!std::isnan(node.loss)) loss += node.loss, ++known;
-    if (node.committed) all.committed = std::max(all.committed, node.committed);
-    all.checkpoint_age = std::max(all.checkpoint_age, node.checkpoint_age);
     all.checkpoints += node.checkpoints;
     all.checkpoints_skipped += node.checkpoints_skipped;
     all.checkpoints_torn += node.checkpoints_torn;
@@ -279,6 +286,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
       {"epoch", state.epoch.value()},
       {"step", StepNow(state, observed.ranks)},
       {"loss", NumberOrNull(observed.loss)},
+      {"loss_is_finite", std::isnan(observed.loss) ? Json() : Json(std::isfinite(observed.loss))},
       {"start_method", observed.start_method},
       {"ranks", RanksJson(state, observed.ranks)},
       {"ettr", EttrJson(state.ledger, now)},

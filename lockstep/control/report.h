@@ -55,9 +55,10 @@ struct PeerCopies {
 // What the agent sees beyond the state: gauges of the moment.
 struct Observed {
   std::vector<RankStatus> ranks;
-  double loss = std::numeric_limits<double>::quiet_NaN();  // NaN = unknown
+  // NaN: nobody told one; infinite: that of some rank is no finite number.
+  double loss = std::numeric_limits<double>::quiet_NaN();
   std::optional<CheckpointId> committed;
-  Seconds checkpoint_age;  // since the committed step finished
+  std::optional<Seconds> checkpoint_age;  // since the committed step finished; none: not known
   int64_t checkpoints = 0, checkpoints_skipped = 0, checkpoints_torn = 0;
   Seconds checkpoint_blocked;       // summed over ranks
   std::optional<OnDisk> disk;       // none: the run keeps no checkpoints on disk

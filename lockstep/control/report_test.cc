@@ -87,8 +87,35 @@ TEST(StatusReport, WhatIsUnknownIsNull) {
   observed.loss = std::nan("");
   const Json report = StatusReport(State{}, observed, At(1));
   EXPECT_TRUE(report["loss"].is_null());
+  EXPECT_TRUE(report["loss_is_finite"].is_null());
   EXPECT_TRUE(report["checkpoint"]["step"].is_null());
   EXPECT_EQ(report["ettr"]["cumulative"], 1.0);
+}
+
+TEST(StatusReport, ALossThatIsNoNumberIsNotOneThatNobodyTold) {
+  Observed told, bad;
+  told.loss = 2.5;
+  bad.loss = std::numeric_limits<double>::infinity();
+  const Json report = StatusReport(State{}, Together({told, bad, Observed{}}), At(1));
+  EXPECT_TRUE(report["loss"].is_null());
+  EXPECT_EQ(report["loss_is_finite"], false);
+  EXPECT_EQ(StatusReport(State{}, told, At(1))["loss_is_finite"], true);
+}
+
+TEST(StatusReport, OfSeveralNodesTheCheckpointIsThatOfTheOneThatLags) {
+  Observed first, second;
+  first.committed = CheckpointId{EpochId(1), 95};
+  first.checkpoint_age = Seconds{0.5};
+  second.committed = CheckpointId{EpochId(1), 87};
+  second.checkpoint_age = Seconds{4};
+  const Json both = StatusReport(State{}, Together({first, second, first}), At(1))["checkpoint"];
+  EXPECT_EQ(both["step"], 87);
+  EXPECT_EQ(both["age_s"], 4.0);
+  const Json all = StatusReport(State{}, Together({first, second, Observed{}}), At(1))["checkpoint"];
+  for (const char* field : {"epoch", "step", "age_s"}) EXPECT_TRUE(all[field].is_null()) << "one node has none";
+  second.checkpoint_age.reset();
+  EXPECT_TRUE(StatusReport(State{}, second, At(1))["checkpoint"]["age_s"].is_null());
+  EXPECT_EQ(StatusReport(State{}, second, At(1))["checkpoint"]["step"], 87);
 }
 
 TEST(StatusReport, APausedJobSaysSo) {

@@ -33,6 +33,8 @@ void CloseUnseen(Turn& turn);
 void Advance(Turn& turn, const Progress& seen);
 
 bool AllExited(const State& state);
+// What was saved from here on, up to the acting epoch, is no choice any more.
+void Poison(State& state, const CheckpointId& from);
 // The job is to end: kills what is left of it, and answers Finish when that is gone.
 void BeginFinish(Turn& turn, int exit_code, std::string verdict, Seconds grace);
 // The job has ended.

@@ -86,7 +86,8 @@ absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
   if (!journal.ok()) return Unavailable("{}; {}", Message(answer.status()), Message(journal.status()));
   const history::Replayed& replayed = *journal;
   Json status = control::StatusReport(replayed.state, control::Observed{}, replayed.last);
-  for (const char* seen : {"loss", "start_method", "checkpoint", "records", "output"}) control::Forget(status[seen]);
+  for (const char* seen : {"loss", "loss_is_finite", "start_method", "checkpoint", "records", "output"})
+    control::Forget(status[seen]);
   if (replayed.state.mode == control::Mode::kFinished) return status;
   control::Forget(status["step"]);
   status["state"] = "unwatched";

@@ -107,6 +107,7 @@ void Put(const control::Samples& samples, FromAgent& wire) {
     one->set_from(loss.from);
     one->set_seen_since(loss.seen_since);
     one->set_step(loss.step);
+    one->set_epoch(loss.epoch.value());
   }
 }
 
@@ -184,7 +185,7 @@ void Put(const control::Observed& observed, FromAgent& wire) {
   }
   to->set_loss(observed.loss);
   if (observed.committed) Put(*observed.committed, to->mutable_committed());
-  to->set_checkpoint_age_s(observed.checkpoint_age.value);
+  if (observed.checkpoint_age) to->set_checkpoint_age_s(observed.checkpoint_age->value);
   to->set_checkpoints(observed.checkpoints);
   to->set_checkpoints_skipped(observed.checkpoints_skipped);
   to->set_checkpoints_torn(observed.checkpoints_torn);
@@ -293,7 +294,7 @@ control::Samples Get(const Samples& wire) {
   for (detect::RankSample& sample : samples.ranks) sample.joined |= wire.joined() && !tells_which;
   for (const StackSample& sample : wire.stacks()) samples.stacks.push_back(Get(sample));
   for (const BadLoss& loss : wire.losses())
-    samples.losses.push_back({RankId(loss.rank()), loss.from(), loss.seen_since(), loss.step()});
+    samples.losses.push_back({RankId(loss.rank()), loss.from(), loss.seen_since(), loss.step(), EpochId(loss.epoch())});
   return samples;
 }
 
@@ -390,7 +391,7 @@ control::Observed Get(const Observed& wire) {
     observed.ranks.push_back({RankId(rank.rank()), rank.pid(), rank.state(), rank.step(), Seconds{rank.step_time_s()}});
   observed.loss = wire.loss();
   if (wire.has_committed()) observed.committed = Get(wire.committed());
-  observed.checkpoint_age = Seconds{wire.checkpoint_age_s()};
+  if (wire.has_checkpoint_age_s()) observed.checkpoint_age = Seconds{wire.checkpoint_age_s()};
   observed.checkpoints = wire.checkpoints();
   observed.checkpoints_skipped = wire.checkpoints_skipped();
   observed.checkpoints_torn = wire.checkpoints_torn();

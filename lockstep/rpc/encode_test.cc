@@ -135,7 +135,7 @@ TEST(Encode, SamplesArriveWhole) {
                           true,      true};
   detect::StackSample stack{RankId(7), {9},           detect::InCollective::kNo, true, "f.py:1 in f",
                             10,        "f (libf.so)", detect::CodeKind::kOther};
-  const std::vector<control::BadLoss> losses = {{RankId(7), 3, 4, 5}};
+  const std::vector<control::BadLoss> losses = {{RankId(7), 3, 4, 5, EpochId(2)}};
   const control::Samples samples = Sent(control::Samples{EpochId(3), {rank}, {stack}, {11, {12}}, losses});
   EXPECT_EQ(samples.losses, losses);
   EXPECT_EQ(samples.epoch, EpochId(3));
@@ -190,10 +190,13 @@ TEST(Encode, FactsArriveWhole) {
   control::Observed observed;
   observed.ranks = {{RankId(1), 99, "running", 5, Seconds{0.5}}};
   observed.committed = control::CheckpointId{EpochId(1), 4};
+  observed.checkpoint_age = Seconds{0.5};
   observed.log_dropped = Bytes{17};
   const control::Observed seen = Sent(observed);
   EXPECT_EQ(seen.ranks.front().pid, 99);
   EXPECT_EQ(seen.committed, observed.committed);
+  EXPECT_EQ(seen.checkpoint_age, observed.checkpoint_age);
+  EXPECT_EQ(Sent(control::Observed{}).checkpoint_age, std::nullopt);
   EXPECT_EQ(seen.log_dropped, Bytes{17});
   EXPECT_TRUE(std::isnan(seen.loss));
 }

@@ -51,12 +51,13 @@ class Metric {
       : text_(text), name_(name), type_(type), help_(help) {}
 
   void Add(const Json& value, std::string_view labels = "") {
-    const std::optional<std::string> sample = SampleText(value);
-    if (!sample) return;
+    if (const std::optional<std::string> sample = SampleText(value)) AddSample(*sample, labels);
+  }
+  void AddSample(std::string_view sample, std::string_view labels = "") {
     if (!begun_) text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name_, help_, name_, type_);
     begun_ = true;
     text_ +=
-        labels.empty() ? fmt::format("{} {}\n", name_, *sample) : fmt::format("{}{{{}}} {}\n", name_, labels, *sample);
+        labels.empty() ? fmt::format("{} {}\n", name_, sample) : fmt::format("{}{{{}}} {}\n", name_, labels, sample);
   }
 
  private:
@@ -119,7 +120,9 @@ void AddRanks(Page& page, const Json& status) {
   Metric slowest = page.Gauge("lockstep_step_time_seconds", "The largest lockstep_rank_step_time_seconds.");
   if (longest) slowest.Add(*longest);
   AddPlan(page, status);
-  page.Gauge("lockstep_loss", "Loss of the newest step, as the script reported it.").Add(At(status, "loss"));
+  Metric loss = page.Gauge("lockstep_loss", "Loss of the newest step, as the script reported it.");
+  loss.Add(At(status, "loss"));
+  if (At(status, "loss_is_finite") == false) loss.AddSample("NaN");
 }
 
 // Every symptom is there from the start, at 0: a series that begins at 1 shows no increase to Prometheus.

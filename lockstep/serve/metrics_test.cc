@@ -214,6 +214,13 @@ TEST(Metrics, WhatIsUnknownIsLeftOut) {
   EXPECT_NE(RenderMetrics(status, Json::array()).find("lockstep_loss +Inf\n"), std::string::npos);
 }
 
+TEST(Metrics, ALossThatIsNoNumberIsASample) {
+  Json status = SampleStatus();
+  status["loss"] = nullptr;
+  status["loss_is_finite"] = false;
+  EXPECT_NE(RenderMetrics(status, Json::array()).find("lockstep_loss NaN\n"), std::string::npos);
+}
+
 TEST(Metrics, DocumentsOfAnotherShapeDoNoHarm) {
   for (const char* text :
        {"3", "[]", "{}", R"({"ranks": 3, "ettr": [1], "checkpoint": "x", "loss": "y"})", R"({"ranks": [1, {}]})"}) {
@@ -255,6 +262,7 @@ TEST(Metrics, TheRealStatusHasAllOfThem) {
   observed.ranks.back().step_time = {.25};
   observed.loss = 1.5;
   observed.committed = control::CheckpointId{EpochId(1), 3};
+  observed.checkpoint_age = Seconds{0.25};
   observed.disk.emplace();
   observed.peers.emplace();
   observed.peers->newest = observed.committed;

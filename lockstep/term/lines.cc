@@ -26,12 +26,18 @@ const char* ColourOf(const std::string& state) {
   return state == "starting" ? kYellow : kRed;
 }
 
+// The two of a status: none was told, or it is no number.
+std::string LossText(const Json& status) {
+  if (status.value("loss_is_finite", Json()) == false) return "nan";
+  return Known(Number(status, "loss"), "{:.4f}");
+}
+
 std::string HeadLine(const Json& status) {
   const Json ettr = status.value("ettr", Json::object());
   const Json checkpoint = status.value("checkpoint", Json::object());
   return fmt::format("{}{}{}  {}  epoch {}  step {}  loss {}  ETTR {}  checkpoint {}", kBold, Word(status, "job"),
                      kPlain, Word(status, "state"), status.value("epoch", 0), Known(Number(status, "step"), "{:.0f}"),
-                     Known(Number(status, "loss"), "{:.4f}"), Known(100 * Number(ettr, "cumulative"), "{:.1f} %"),
+                     LossText(status), Known(100 * Number(ettr, "cumulative"), "{:.1f} %"),
                      Known(Number(checkpoint, "step"), "of step {:.0f}"));
 }
 

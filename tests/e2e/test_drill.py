@@ -104,6 +104,8 @@ class Fault(DrillTest):
         run.wait("a loss that is no number", lambda: any(not is_number(line["loss"]) for line in run.steps()))
         run.wait("a number again", lambda: run.steps()[-1]["epoch"] == 2 and is_number(run.steps()[-1]["loss"]))
         self.assertEqual(["nan"], [one["symptom"] for one in run.faults()], run)
+        restart = [action["text"] for action in run.faults()[0]["actions"] if action["kind"] == "restart"]
+        self.assertRegex(restart[0], r"from the beginning: there is no checkpoint from before step \d+", "saved at each step, both are too new")
         self.stop_job(run)
 
     def test_kill_starter(self):
@@ -123,6 +125,27 @@ class Fault(DrillTest):
         lost = [one for one in run.incidents() if one["symptom"] == "watcher_lost"]
         self.assertEqual(["kill-coordinator"], [one["drill"] for one in lost], run)
         self.stop_job(run)
+
+
+class NoNumber(RunTest):
+    """The parameters become NaN in the update of a step that is saved, whose loss, computed before, is still a number."""
+
+    def repair(self, every, *options, faults=(), symptom="nan"):
+        run = Run(self, "ddp.py", *ddp(step_time=0.2, faults=["nan:1:19:update", *faults]), "--every", str(every), options=(*QUICK_LIMITS, *options))
+        run.finish()
+        self.assertEqual([symptom], [one["symptom"] for one in run.faults()], run)
+        run.assert_undisturbed_result()
+        return next(action["text"] for action in run.faults()[0]["actions"] if action["kind"] == "restart")
+
+    def test_goes_back_to_the_checkpoint_before(self):
+        self.assertIn(" from step 9", self.repair(10))
+
+    def test_goes_back_to_before_it_from_a_crash_that_comes_first(self):
+        self.assertIn(" from step 9, for the loss was finite up to step 19 only", self.repair(10, faults=["kill:1:21:saved"], symptom="crash"))
+
+    def test_goes_back_to_one_on_disk_where_memory_has_only_later_ones(self):
+        folder = self.folder() / "disk"
+        self.assertRegex(self.repair(1, "--checkpoint-dir", str(folder), "--checkpoint-interval-s", "0.5", "--checkpoint-keep", "50"), r" from step \d+")
 
 
 class Lasting(DrillTest):

@@ -29,6 +29,7 @@ def parse_flags():
     parser.add_argument("--width", type=int, default=64, help="of the hidden layers: the state grows with its square")
     parser.add_argument("--sharded", action="store_true", help="by fully_shard, which torch 2 has")
     parser.add_argument("--replicas", action="store_true", help="say that any rank's state is right for any other")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="save the state after each N steps only")
     parser.add_argument("--restartable", action="store_true", help="survivors of a fault keep their process")
     parser.add_argument("--step-time", type=float, default=0, metavar="S", help="steps last at least S seconds")
     parser.add_argument("--slow", metavar="PLACE:RANK:S", help="in each step, before loading data or in forward, that rank takes S seconds more")
@@ -50,7 +51,7 @@ def main():
     flags = parse_flags()
     kind = ShardedJob if flags.sharded else Job
     job = kind(flags.seed, width=flags.width)
-    ckpt = lockstep.Checkpoint(job.parts(), replicas=flags.replicas)
+    ckpt = lockstep.Checkpoint(job.parts(), every=flags.every, replicas=flags.replicas)
     last = ckpt.restore()
     slow_place, slow_s = slowness(flags.slow, job.rank)
     if slow_place == "forward":

@@ -64,6 +64,11 @@ def kill(breaker, fault):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def nan(breaker, fault):
+    """A gradient that was averaged already becomes NaN: in the place `update`, this step's loss is still a number."""
+    next(breaker.job.model.parameters()).grad.fill_(float("nan"))
+
+
 def stop(breaker, fault):
     os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -178,6 +183,7 @@ def ignore_term(breaker, fault):
 
 KINDS = {
     "kill": kill,
+    "nan": nan,
     "stop": stop,
     "abort": abort,
     "exit": exit_with,
