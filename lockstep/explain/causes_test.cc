@@ -180,6 +180,22 @@ TEST(Causes, AWorkerThatIsSlowTwiceIsNamedForBothRuns) {
   }
 }
 
+TEST(Causes, WorkersThatAreSlowInTheSameStepsAreNamedTogether) {
+  const auto slow = [](int dp, double factor) {
+    return Fault{
+        .kind = FaultKind::kTransientWorker, .dp = dp, .stage = 0, .factor = factor, .first_step = 3, .last_step = 6};
+  };
+  for (const double other : {1.8, 1.5}) {
+    const Answer answer = Explain({.dp = 8, .pp = 1}, {slow(1, 1.8), slow(2, other)}, 1);
+    ASSERT_THAT(answer.Names(), ElementsAre("transient_worker")) << other;
+    std::vector<int> workers;
+    for (const CauseSuspect& suspect : answer.causes[0].suspects) workers.push_back(suspect.dp.value());
+    EXPECT_THAT(workers, testing::UnorderedElementsAre(1, 2)) << other;
+    EXPECT_TRUE(other == 1.8 || workers.front() == 1);
+    EXPECT_GT(answer.causes[0].share, 0.9) << other;
+  }
+}
+
 TEST(Causes, ThatCostTheSameAndHideEachOtherAreBothNamed) {
   const Fault worker{.kind = FaultKind::kWorker, .dp = 0, .stage = 1, .factor = 1.3};
   for (uint64_t seed = 1; seed <= 5; ++seed) {
