@@ -159,6 +159,27 @@ TEST(Causes, PassesOfNoTimeSayNothingOfPauses) {
   }
 }
 
+// No lane is whole, so ops are in the order of their mean starts.
+TEST(Causes, LostRowsAndASlowFirstStepLeaveTheOrderOfOps) {
+  const JobShape shape{.dp = 4, .pp = 4, .microbatches = 32, .steps = 10};
+  const Fault slow{.kind = FaultKind::kWorker, .dp = 2, .stage = 1, .factor = 1.4};
+  auto rows = synth::Generate(shape, {slow}, 1).value();
+  size_t number = 0;
+  for (auto& piece : rows.pieces) {
+    std::erase_if(piece, [&](const trace::StragglerRow&) { return ++number % 97 == 0; });
+    for (trace::StragglerRow& row : piece) {
+      if (rows.steps[row.step] != rows.steps[0]) continue;
+      row.start *= 3;
+      row.duration *= 3;
+    }
+  }
+  const auto job = trace::BuildStragglerJob(std::move(rows), synth::MetaOf(shape), 1);
+  ASSERT_TRUE(job.ok()) << Message(job.status());
+  const Causes causes = FindCauses(*job, WhatIf(*job), kStraggles);
+  ASSERT_FALSE(causes.found.empty());
+  EXPECT_EQ(causes.found[0].suspects.at(0).dp, 2);
+}
+
 TEST(Causes, AWorkerThatIsSlowTwiceIsNamedForBothRuns) {
   const auto slow = [](int first, int last) {
     return Fault{.kind = FaultKind::kTransientWorker,

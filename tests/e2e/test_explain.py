@@ -267,6 +267,20 @@ class Explain(unittest.TestCase):
         process.send_signal(signal.SIGINT)
         self.assertEqual(0, process.wait(60))
 
+    def test_watch_goes_on_after_a_step_that_lacks_a_row(self):
+        job = self.simulate("--dp", 1, "--pp", 2, "--steps", 5)
+        header, *rows = gzip.decompress((job / "trace.csv.gz").read_bytes()).decode().splitlines(keepends=True)
+        rows.remove(next(row for row in rows if row.split(",")[3:5] == ["1", "forward-compute"]))
+        (job / "t.csv").write_text("".join([header, *sorted(rows, key=lambda row: int(row.split(",")[3]))]))
+        process = subprocess.Popen([BINARY, "explain", "--watch", job / "t.csv", "--meta", job / "meta.yaml", "--window", "1", "--json"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual([0, 2, 3], [json.loads(process.stdout.readline())["step"] for _ in range(3)])
+        self.assertRegex(process.stderr.readline(), "^lockstep: step 1: .*forward")
+
     def test_bad_input(self):
         job = self.simulate("--steps", 2)
         trace, meta = job / "trace.csv.gz", job / "meta.yaml"
