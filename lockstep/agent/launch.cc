@@ -129,6 +129,7 @@ void WritePid(char* entry, pid_t pid) {
   dup2(null, 0);
   dup2(out, 1);
   dup2(err, 2);
+  if (null > 2) close(null);
   if (inherit >= 0) fcntl(inherit, F_SETFD, 0);
   if (chdir(cwd) == 0) execvpe(image.argv[0], image.argv.data(), image.envp.data());
   const int error = errno;

@@ -39,7 +39,9 @@ class Checkpoint:
     state: {name: module | optimizer | tensor | torch.Generator | object with state_dict() and load_state_dict() | dict | list}. Such objects that are in
     a dict or list come back in place too, each by its state_dict() alone, as they do outside of one; its plain values are new ones.
     The generators of torch, random and numpy are always included. every: save after each `every`-th step. lazy=False copies all in
-    step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed.
+    step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed; and for one
+    that shares parameters with other processes (share_memory(), a queue of torch.multiprocessing) or resizes their storage between step() and
+    optimizer.step(), which frees what is being copied.
     replicas=True says that any rank's state is right for any other, though their tensors differ (running statistics of BatchNorm): then a
     world of another size (--nnodes MIN:MAX) goes on from it. Ranks whose tensors are all alike need not say so; never say it of sharded state.
     Raises CheckpointError when `state` can't be saved, or when a checkpoint does not fit it.
@@ -291,14 +293,18 @@ class Checkpoint:
         """The copy must still be of step(): the client compares what it copied, and torch counts what is written to a tensor. A write
         before the tensor's turn in the copy is seen by both, a later one by torch alone."""
         stale = self._client.save_wait() == _client.STALE
+        moved = None if self._watched is None else self._plan.moved()
         written = self._written()
         self._watched = None
-        if written is None and not stale:
+        if moved is None and written is None and not stale:
             return
         if not stale and self._saves > _TRIAL_SAVES:
             self._client.save_spoil()
         self._lazy = False
-        if written is None:
+        if moved is not None:
+            _client.warn(f"the memory of {moved} was replaced between step() and optimizer.step(), by share_memory(), a queue of torch.multiprocessing "
+                         "or storage().resize_(): from now on step() itself copies everything")
+        elif written is None:
             _client.warn("what step() was copying was written before optimizer.step(), by something that torch does not count (such as .data): "
                          "that checkpoint is thrown away, and from now on step() itself copies everything")
         else:

@@ -102,6 +102,10 @@ class Explain(unittest.TestCase):
         self.assertEqual([2, 3], others["unsettled"]["ask_ranks"])
         self.assertEqual("healthy, as far as these ranks tell", others["verdict"])
         self.assertGreater(others["unsettled"]["at_most_s"], report["step_s"]["measured"] - report["step_s"]["ideal"])
+        transient = self.simulate("--ranks", 5, "--fault", "transient_worker:dp=3,factor=1.8,steps=3-6", kind="kineto")
+        for cause in self.explain("--kineto", transient / "rank-1.json.gz")["causes"]:
+            self.assertEqual("fabric", cause["cause"])
+            self.assertIn("or a rank whose file is not here was late", cause["evidence"][-1])
         text = gzip.decompress(files[3].read_bytes())
         (self.folder / "rank-3.json").write_bytes(text[:len(text) // 2])
         self.assertEqual(1, self.explain("--kineto", *files[:3], "rank-3.json")["counters"]["damaged_events"])

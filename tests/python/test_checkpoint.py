@@ -267,6 +267,14 @@ class Saving(Starter):
         self.assertEqual(self.starter.field(88), 1)
         self.assertEqual(self.starter.done(), {(1, 28), (1, 29)})
 
+    def test_memory_that_is_replaced_under_its_tensor_spoils_one_checkpoint(self):
+        """As a queue of torch.multiprocessing does; torch counts no write, and what was copied may be another tensor's by then."""
+        _, stderr = in_worker(lambda: train_bypassing(steps=9, from_step=6, write=lambda bias: bias.share_memory_(), of="bias"))
+        self.assertEqual(stderr.count("\n"), 1, stderr)
+        self.assertIn("the memory of net.bias was replaced between step() and optimizer.step()", stderr)
+        self.assertEqual(self.starter.field(88), 1)
+        self.assertEqual(self.starter.done(), {(1, 7), (1, 8)})
+
     def test_swapped_memory_and_a_grown_model(self):
         def grow():
             net = nn.Linear(4, 4)
@@ -356,8 +364,8 @@ def clamp(weight):
         weight.clamp_(-1, 1)
 
 
-def train_bypassing(steps, from_step, write=clamp):
-    """Writes to a parameter after each step() from `from_step` on. The state is so large that it is copied beside the next forward."""
+def train_bypassing(steps, from_step, write=clamp, of="weight"):
+    """Writes to a parameter, `of` the net, after each step() from `from_step` on. The state is so large that it is copied beside the next forward."""
     net = nn.Linear(1500, 1500)
     optimizer = adam(net.parameters())
     ckpt = lockstep.Checkpoint({"net": net, "optimizer": optimizer})
@@ -366,7 +374,7 @@ def train_bypassing(steps, from_step, write=clamp):
         optimizer.step()
         ckpt.step(i)
         if i >= from_step:
-            write(net.weight)
+            write(getattr(net, of))
     ckpt._client.save_wait()
 
 
