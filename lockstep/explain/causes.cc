@@ -251,7 +251,7 @@ class Peeling {
       remedy.cause.gain_s = 0;
       rule.singles.push_back({.remedy = &remedy, .most = MostGain(remedy)});
     }
-    rule.joint = Together(rule.singles);
+    rule.joint = Together(rule.singles, static_cast<size_t>(job_.dp) * static_cast<size_t>(job_.pp));
     return rule;
   }
 
@@ -315,7 +315,7 @@ class Peeling {
 
   // Two workers, in all steps or in some, or links, or waits for data, that are about equally slow hide each other:
   // mending either gains nothing. Those that cost at least half as much as the worst, as one.
-  static std::optional<Remedy> Together(const std::vector<Candidate>& candidates) {
+  static std::optional<Remedy> Together(const std::vector<Candidate>& candidates, size_t workers) {
     std::vector<double> excess;  // s, per step
     excess.reserve(candidates.size());
     for (const Candidate& one : candidates) {
@@ -335,7 +335,10 @@ class Peeling {
       joint->cause.evidence.insert(joint->cause.evidence.end(), one.cause.evidence.begin(), one.cause.evidence.end());
       ++count;
     }
-    return count > 1 ? joint : std::nullopt;
+    if (!joint || count < 2) return std::nullopt;
+    // Of many, it is the steps that differ, and not some workers from the others.
+    const bool in_some_steps = joint->cause.kind == CauseKind::kTransientWorker;
+    return in_some_steps && 2 * joint->cause.suspects.size() > workers ? std::nullopt : std::move(joint);
   }
 
   const trace::TracedJob& job_;
