@@ -87,6 +87,12 @@ void Agent::Do(const control::KeepWith& keeper) {
 
 void Agent::Do(const control::ChooseRestore& command) {
   StopProbes();
+  if (const absl::Status door = link_.CheckDoor(); !door.ok()) {
+    control::RestoreFound found{command.next, {}, {}};
+    found.unfit = Message(door);
+    found.as = NextPlace();
+    return listener_.say(found);
+  }
   if (coming_ && coming_->asked == command.next) {
     if (!coming_->found) return;
     coming_->found->as = NextPlace();

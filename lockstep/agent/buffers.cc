@@ -27,7 +27,9 @@ std::string SlotName(size_t index) { return fmt::format("lockstep-slot{}", index
 
 absl::Status Resize(const Fd& fd, const std::string& name, uint64_t bytes) {
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0) return absl::OkStatus();
-  return Errno(errno, "{} bytes of shared memory for {}", bytes, name);
+  const bool is_limit = errno == EFBIG;
+  const absl::Status failed = Errno(errno, "{} bytes of shared memory for {}", bytes, name);
+  return is_limit ? MakeError(failed.code(), Message(failed) + "; raise `ulimit -f`") : failed;
 }
 
 absl::StatusOr<Fd> MakeMemory(const std::string& name, uint64_t bytes, int seals) {

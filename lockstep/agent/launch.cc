@@ -124,11 +124,12 @@ void WritePid(char* entry, pid_t pid) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  signal(SIGPIPE, SIG_DFL);
+  for (const int number : {SIGPIPE, SIGXFSZ}) signal(number, SIG_DFL);  // cli/main.cc ignores the latter
   const int null = open("/dev/null", O_RDONLY);
   dup2(null, 0);
   dup2(out, 1);
   dup2(err, 2);
+  if (null > 2) close(null);
   if (inherit >= 0) fcntl(inherit, F_SETFD, 0);
   if (chdir(cwd) == 0) execvpe(image.argv[0], image.argv.data(), image.envp.data());
   const int error = errno;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/child.h"
+#include "lockstep/client/join.h"
 
 namespace lockstep::agent {
 namespace {
@@ -29,6 +31,14 @@ bool IsAskedToStop() {
     if (sigismember(&pending, number) == 1 && action.sa_handler != SIG_IGN) return true;
   }
   return false;
+}
+
+// Who listens at the other end.
+pid_t PeerOf(const Fd& socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  (void)getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  return peer.pid;
 }
 
 Worker WorkerFrom(const Json& json) {
@@ -92,6 +102,16 @@ absl::Status StarterLink::Connect() {
   LS_ASSIGN_OR_RETURN(socket_, ConnectTo(spec_.run_dir + "/" + kAgentSocket));
   poller_.Watch(socket_.get(), [this] { Hear(); });
   return absl::OkStatus();
+}
+
+absl::Status StarterLink::CheckDoor() const {
+  const absl::StatusOr<Fd> door = ConnectTo(spec_.run_dir + "/" LS_JOIN_SOCKET);
+  if (!door.ok() && absl::IsResourceExhausted(door.status())) return absl::OkStatus();  // it says nothing of the door
+  if (door.ok() && PeerOf(*door) == PeerOf(socket_)) return absl::OkStatus();
+  return FailedPrecondition(
+      "the run directory {} was removed: workers started anew would train without Lockstep; start a new run, and with "
+      "--checkpoint-dir it goes on from the newest checkpoint there",
+      spec_.run_dir);
 }
 
 void StarterLink::Send(const Json& request, std::vector<int> fds) {

@@ -51,6 +51,8 @@ class StarterLink {
   absl::Status Launch();
   // Connects to the starter that runs. NotFound: there is none (any more).
   absl::Status Connect();
+  // A worker that starts now finds this starter in the run directory. Once connected.
+  absl::Status CheckDoor() const;
 
   // This node has another place from now on. No worker runs.
   void Seat(const control::Place& place);

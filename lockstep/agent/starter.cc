@@ -1,7 +1,9 @@
 #include "lockstep/agent/starter.h"
 
+#include <fcntl.h>
 #include <fmt/ranges.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -76,6 +78,8 @@ class Starter {
   // It runs no training of ours any more.
   bool IsGone(const Worker& worker) const { return worker.exited || (!ending_ && standby_.Waits(worker.pid)); }
   bool AllGone() const;
+  void AskToEnd(int signal, Seconds grace);
+  bool LeftSomething(const Worker& worker) const;
   void TellDeaf();
   void ForceKill();
   void Reap();
@@ -101,7 +105,7 @@ class Starter {
   SharedMemory shared_memory_;
   int workers_restarts_ = 0;  // restarts before it
   Joining joining_;
-  Fd signals_;
+  Fd directory_, signals_;
   std::optional<EpochPlan> plan_;  // being spawned
   DroppedOutput told_;
   bool host_known_ = false;
@@ -171,6 +175,9 @@ absl::Status Starter::Listen() {
   LS_RETURN_IF_ERROR(agent_.Listen(spec_.run_dir + "/" + kAgentSocket));
   LS_RETURN_IF_ERROR(joining_.Listen(spec_.run_dir));
   LS_RETURN_IF_ERROR(standby_.Listen(spec_.run_dir));
+  // systemd-tmpfiles spares a directory that is locked: what we need of ours may be older than it lets files become.
+  directory_ = Fd(open(spec_.run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  (void)flock(directory_.get(), LOCK_SH | LOCK_NB);
   sigset_t mask;
   sigemptyset(&mask);
   // A scheduler signals all processes of a job: of the others, none is to end us before the agent has heard its own.
@@ -406,10 +413,7 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal, const std::ve
   if (epoch != workers_.epoch()) return StopIfAllGone();
   shared_memory_.Collect();
   if (grace.value > 0) {
-    workers_.Signal(signal);
-    workers_.Signal(SIGCONT);  // a stopped worker hears it only then
-    force_at_ = clock_.Now() + ToNanos(grace);
-    grace_ = grace;
+    AskToEnd(signal, grace);
   } else if (!ending_ && IsNear()) {
     near_until_ = clock_.Now() + ToNanos(PatienceForCheckpoint(*buffers_.board()));
     poller_.SetPeriod(kNearTick);
@@ -417,6 +421,21 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal, const std::ve
     EndNow();
   }
   StopIfAllGone();
+}
+
+// Of Python the worker alone is asked: its script may want to save what it has, and the processes that load its data
+// would be gone. A shell passes nothing on.
+void Starter::AskToEnd(int signal, Seconds grace) {
+  spec_.torchrun.no_python ? workers_.Signal(signal) : workers_.SignalAlone(signal);
+  workers_.Signal(SIGCONT);  // a stopped worker hears it only then
+  force_at_ = clock_.Now() + ToNanos(grace);
+  grace_ = grace;
+}
+
+// A shell ends as soon as it is asked to; what it runs was asked too, and has the same grace.
+bool Starter::LeftSomething(const Worker& worker) const {
+  const bool grace = force_at_.value != 0 && grace_.value > 0;
+  return grace && spec_.torchrun.no_python && worker.exited && HasGroup(worker);
 }
 
 bool Starter::IsNear() {
@@ -458,7 +477,8 @@ void Starter::TellDeaf() {
   if (grace_.value <= 0) return;
   std::string ranks;
   for (const Worker& worker : workers_.all()) {
-    if (!worker.exited) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", GlobalRank(spec_, worker.rank).value());
+    if (!worker.exited || LeftSomething(worker))
+      ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", GlobalRank(spec_, worker.rank).value());
   }
   Note(
       fmt::format("still running {:.3g} s after they were asked to end, and killed now: rank {}", grace_.value, ranks));
@@ -504,14 +524,14 @@ std::vector<pid_t> Starter::KillLeftOvers() const {
 }
 
 void Starter::StopIfAllGone() {
-  if (!AllGone()) return;
+  const std::vector<Worker>& all = workers_.all();
+  if (!AllGone() || std::ranges::any_of(all, [this](const Worker& worker) { return LeftSomething(worker); })) return;
   near_until_ = force_at_ = Nanos{};
   if (!KillLeftOvers().empty()) return;  // SIGCHLD brings us back here
   killing_ = false;
   __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);
   shared_memory_.Remove();
-  output_.Drain([this](int rank) {  // a process that goes on may have children, which write on
-    const std::vector<Worker>& all = workers_.all();
+  output_.Drain([this, &all](int rank) {  // a process that goes on may have children, which write on
     const auto index = static_cast<size_t>(rank);
     return index < all.size() && !all[index].exited && IsGone(all[index]);
   });

@@ -66,15 +66,15 @@ std::optional<detect::RankSample> Watch::Look(const ls_board& board, const Worke
   sample.rank = GlobalRank(spec_, worker.rank);
   sample.at = now;
   const ls_rank_block& block = board.rank[worker.rank];
-  const bool joined = Load(block.epoch) == epoch_;
-  if (joined) {
+  sample.joined = Load(block.epoch) == epoch_;
+  if (sample.joined) {
     sample.step = Load(block.step);
     sample.step_end = Nanos{Load(block.step_end_ns)};
     sample.steps = Load(block.steps);
     sample.stepping = sample.step_end - Nanos{Load(block.loop_begin_ns)};
     sample.in_loop = Load(block.loop_begin_ns) != 0 && !Finished(block);
   }
-  sample.finished = (worker.exited && worker.code == 0 && worker.signal == 0) || (joined && Finished(block));
+  sample.finished = (worker.exited && worker.code == 0 && worker.signal == 0) || (sample.joined && Finished(block));
   if (worker.exited) {
     if (!sample.finished) sample.state = detect::ProcState::kGone;
     return sample;
@@ -113,7 +113,6 @@ bool Watch::IsDue(const ls_board& board, const detect::RankSample& sample, int r
 control::Samples Watch::Take(const ls_board& board, Nanos now) {
   control::Samples due{EpochId(epoch_), {}, {}, ProgressNow(board)};
   for (const Worker& worker : workers_) {
-    due.joined = due.joined || Load(board.rank[worker.rank].epoch) == epoch_;
     const std::optional<detect::RankSample> sample = Look(board, worker, now);
     if (!sample) continue;
     newest_[worker.rank] = *sample;

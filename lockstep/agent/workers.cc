@@ -45,6 +45,8 @@ std::vector<pid_t> Families(std::vector<pid_t> pids) {
   return pids;
 }
 
+bool HasGroup(const Worker& worker) { return kill(-worker.pid, 0) == 0; }
+
 void KillTree(pid_t pid) {
   for (const pid_t below : Descendants({pid})) kill(below, SIGKILL);
   kill(pid, SIGKILL);
@@ -92,6 +94,12 @@ std::optional<Worker> Workers::Reaped(pid_t pid, int wait_status, Nanos at) {
 void Workers::Signal(int signal) const {
   for (const Worker& worker : workers_) {
     if (!worker.exited) kill(-worker.pid, signal);
+  }
+}
+
+void Workers::SignalAlone(int signal) const {
+  for (const Worker& worker : workers_) {
+    if (!worker.exited) kill(worker.pid, signal);
   }
 }
 

@@ -27,6 +27,8 @@ struct Worker {
 
 // These processes, and all that are below them.
 std::vector<pid_t> Families(std::vector<pid_t> pids);
+// It, or another process of its group: what a shell runs goes on when the shell has ended.
+bool HasGroup(const Worker& worker);
 // SIGKILL to a process and all its descendants.
 void KillTree(pid_t pid);
 
@@ -42,8 +44,9 @@ class Workers {
 
   uint64_t epoch() const { return epoch_; }
   const std::vector<Worker>& all() const { return workers_; }
-  // To every worker's process group.
+  // To every worker's process group, or to the worker alone and nothing that it has started.
   void Signal(int signal) const;
+  void SignalAlone(int signal) const;
   // SIGKILL to the workers that are not to be spared, and all their descendants; thaws what a v1 freezer holds, since a
   // frozen process can't die.
   void Kill(const std::function<bool(const Worker&)>& spare) const;

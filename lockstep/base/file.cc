@@ -63,7 +63,11 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view text,
     while (!text.empty()) {
       const ssize_t wrote = write(fd.get(), text.data(), text.size());
       if (wrote < 0 && errno == EINTR) continue;
-      if (wrote < 0) return Errno(errno, "{}", next);
+      if (wrote < 0) {
+        const int error = errno;
+        unlink(next.c_str());
+        return Errno(error, "{}", next);
+      }
       text.remove_prefix(static_cast<size_t>(wrote));
     }
   }

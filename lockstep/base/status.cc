@@ -18,6 +18,7 @@ absl::StatusCode CodeOf(int error) {
     case ENOMEM:
     case ENOSPC:
     case EMFILE:
+    case EFBIG:
       return absl::StatusCode::kResourceExhausted;
     default:
       return absl::StatusCode::kUnavailable;
@@ -37,7 +38,8 @@ absl::Status At(std::string_view where, const absl::Status& status) {
 }
 
 absl::Status ErrnoError(int error, std::string_view what) {
-  return MakeError(CodeOf(error), fmt::format("{}: {}", what, std::strerror(error)));
+  return MakeError(CodeOf(error),
+                   fmt::format("{}: {}{}", what, std::strerror(error), error == EMFILE ? "; raise `ulimit -n`" : ""));
 }
 
 }  // namespace lockstep

@@ -14,11 +14,13 @@ inline constexpr int kExitNo = 1;
 inline constexpr int kExitBadInput = 2;
 
 // Of --run, as node::FindRunDir and node::FindLiveRunDir have it.
-inline constexpr char kNewestRun[] =
-    "Run directory; default: the newest under $XDG_RUNTIME_DIR/lockstep (without that variable /tmp/lockstep-UID)";
+inline constexpr char kNewestRun[] = "Run directory; default: the newest where `lockstep run` makes them";
 inline constexpr char kNewestLiveRun[] =
-    "Run directory; default: the newest under $XDG_RUNTIME_DIR/lockstep (without that variable /tmp/lockstep-UID), "
-    "unless it has ended and another goes on";
+    "Run directory; default: the newest where `lockstep run` makes them, unless it has ended and another goes on";
+// As node::RunsBase has it.
+inline constexpr char kNewRunDir[] =
+    "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB, and where that is not set or goes at logout "
+    "/tmp/lockstep-UID/JOB";
 
 void AddRun(CLI::App& app, int& exit_code);
 void AddCoordinator(CLI::App& app, int& exit_code);

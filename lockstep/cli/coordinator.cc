@@ -63,8 +63,7 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
   command->add_option("--nnodes", flags->nnodes,
                       "Nodes of the job, N or MIN:MAX; default: what the nodes themselves say");
   command->add_option("--job", options.job, "Name of the job")->check(NotEmpty());
-  command->add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB")
-      ->check(NotEmpty());
+  command->add_option("--run", options.run_dir, kNewRunDir)->check(NotEmpty());
   command->add_option("--resume", flags->resume, "Go on with the job of this run directory, whose coordinator died")
       ->check(NotEmpty());
   command->add_option(

@@ -110,7 +110,7 @@ absl::Status CheckAllowed(const agent::RunSpec& spec) {
 absl::Status CheckWatched(const std::string& run_dir) {
   LS_ASSIGN_OR_RETURN(const Json status, node::QueryStatus(run_dir));
   if (status.value("state", "") != "unwatched") return node::CheckPidNamespace(run_dir);
-  return node::NobodyWatches(run_dir, status.value("trouble", ""));
+  return FailedPrecondition("{}: {}", run_dir, status.value("trouble", ""));
 }
 
 drill::Rim RimOf(const std::string& run_dir, bool quiet) {

@@ -44,6 +44,16 @@ void Print(const Json& report, bool json) {
   std::fflush(stdout);
 }
 
+// An error: of the steps in the window, say for want of a row that was lost. Later ones may be well.
+absl::StatusOr<Json> ReportOf(const trace::StragglerFollower& follower) {
+  LS_ASSIGN_OR_RETURN(trace::TracedJob job, follower.Window());
+  const explain::Explained explained(std::move(job));
+  LS_RETURN_IF_ERROR(explained.CheckTimes());
+  Json report = {{"step", follower.step()}};
+  report.update(explained.report());
+  return report;
+}
+
 }  // namespace
 
 absl::Status WatchTrace(const WatchOptions& options) {
@@ -56,12 +66,12 @@ absl::Status WatchTrace(const WatchOptions& options) {
       nanosleep(&kPeriod, nullptr);
       continue;
     }
-    LS_ASSIGN_OR_RETURN(trace::TracedJob job, follower.Window());
-    const explain::Explained explained(std::move(job));
-    LS_RETURN_IF_ERROR(explained.CheckTimes());
-    Json report = {{"step", follower.step()}};
-    report.update(explained.report());
-    Print(report, options.json);
+    const absl::StatusOr<Json> report = ReportOf(follower);
+    if (report.ok()) {
+      Print(*report, options.json);
+    } else {
+      fmt::print(stderr, "lockstep: step {}: {}\n", follower.step(), Message(report.status()));
+    }
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -39,6 +40,7 @@ void CheckWholeNumbers(CLI::App& app) {
 
 int main(int argc, char** argv) {
   using namespace lockstep::cli;
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails, as on a full disk, and does not end us
   CLI::App app("Lockstep keeps synchronous training jobs in step: runs them, finds who holds them back, and repairs.",
                "lockstep");
   app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);

@@ -29,7 +29,7 @@ void Declare(CLI::App& run, RunFlags& flags) {
   node::RunOptions& options = flags.options;
   run.add_option("--python", options.python, "Interpreter; default: $PYTHON_EXEC, the active venv, python3 on PATH");
   run.add_option("--job", options.job, "Name of the job; default: the script's name and our pid")->check(NotEmpty());
-  run.add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB")->check(NotEmpty());
+  run.add_option("--run", options.run_dir, kNewRunDir)->check(NotEmpty());
   run.add_option("--resume", flags.resume, "Adopt the workers of this run directory, whose watcher is gone")
       ->check(NotEmpty());
   run.add_option("--coordinator", options.nodes.endpoint,
@@ -110,6 +110,11 @@ absl::Status CheckLayout(const RunFlags& flags) {
   return fits.ok() ? fits : InvalidArgument("{}: {}", flags.job_file, Message(fits));
 }
 
+int PrintDryRun(const node::RunOptions& options) {
+  for (const std::string& notice : options.notices) fmt::print(stderr, "lockstep: {}\n", notice);
+  return PrintReport(node::DryRun(options), false);
+}
+
 absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   const std::vector<std::string> command = run.remaining();
   node::RunOptions& options = flags.options;
@@ -137,7 +142,7 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
     options.standby_command = StandbyCommand(run, options.nodes.endpoint);
   if (options.cluster != "none" && !options.nodes.several() && flags.resume.empty())
     options.notices.push_back(fmt::format("--cluster {} has no effect: the job runs on one node", options.cluster));
-  if (flags.dry_run) return PrintReport(node::DryRun(options), false);
+  if (flags.dry_run) return PrintDryRun(options);
   node::StandBehindInit();
   return flags.resume.empty() ? node::RunJob(options) : node::ResumeJob(flags.resume, options);
 }

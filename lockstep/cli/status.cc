@@ -14,7 +14,17 @@ struct QueryFlags {
   bool json = false;
 };
 
+// For people: `lockstep status | head -1` says how a run ended, or what to do about it.
+Json WithItsReason(Json status) {
+  for (const char* why : {"verdict", "trouble"}) {
+    const std::string text = status.value(why, "");
+    if (!text.empty()) status["state"] = status.value("state", "") + ": " + text;
+  }
+  return status;
+}
+
 using Query = absl::StatusOr<Json> (*)(const std::string& run_dir);
+using Shown = Json (*)(Json report);  // as text
 using Find = absl::StatusOr<std::string> (*)(const std::string& path);
 
 absl::StatusOr<Json> Ask(const QueryFlags& flags, Find find, Query query) {
@@ -23,22 +33,25 @@ absl::StatusOr<Json> Ask(const QueryFlags& flags, Find find, Query query) {
 }
 
 void AddQuery(CLI::App& app, const std::string& name, const std::string& what, const std::string& example, Find find,
-              Query query, int& exit_code) {
+              Query query, int& exit_code, Shown shown = nullptr) {
   auto flags = std::make_shared<QueryFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand(name, what);
   command->add_option("--run", flags->run_dir, find == node::FindLiveRunDir ? kNewestLiveRun : kNewestRun)
       ->check(NotEmpty());
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: " + example);
-  command->callback(
-      [flags, find, query, &exit_code] { exit_code = PrintReport(Ask(*flags, find, query), flags->json); });
+  command->callback([flags, find, query, shown, &exit_code] {
+    absl::StatusOr<Json> report = Ask(*flags, find, query);
+    if (report.ok() && shown != nullptr && !flags->json) report = shown(*std::move(report));
+    exit_code = PrintReport(report, flags->json);
+  });
 }
 
 }  // namespace
 
 void AddStatus(CLI::App& app, int& exit_code) {
   AddQuery(app, "status", "Where the job stands: ranks, steps, checkpoints, and where the time went",
-           "lockstep status --json", node::FindRunDir, node::QueryStatus, exit_code);
+           "lockstep status --json", node::FindRunDir, node::QueryStatus, exit_code, WithItsReason);
 }
 
 void AddIncidents(CLI::App& app, int& exit_code) {

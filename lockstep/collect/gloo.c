@@ -79,13 +79,34 @@ static void* find(const char* name, const void* caller) {
   abort();
 }
 
+/* What was found for calls from one place: a process may have several gloos, and each caller means its own. Written
+ * once. */
+struct known {
+  const void* caller; /* NULL: not written yet */
+  void* function;
+};
+enum { LS_KNOWN = 8 }; /* places that call one function; from others it is looked up each time */
+
+static void* own_of(struct known* known, const char* name, const void* caller) {
+  for (size_t i = 0; i < LS_KNOWN; ++i)
+    if (__atomic_load_n(&known[i].caller, __ATOMIC_ACQUIRE) == caller)
+      return __atomic_load_n(&known[i].function, __ATOMIC_RELAXED);
+  void* found = find(name, caller);
+  for (size_t i = 0; i < LS_KNOWN; ++i) {
+    void* none = NULL;
+    if (!__atomic_compare_exchange_n(&known[i].function, &none, found, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+      continue;
+    __atomic_store_n(&known[i].caller, caller, __ATOMIC_RELEASE);
+    break;
+  }
+  return found;
+}
+
 /* Evaluates to libgloo's function `name`, as the type of ours. */
-#define ORIGINAL(ours, name)                                                                                        \
-  ({                                                                                                                \
-    static void* found;                                                                                             \
-    void* there = __atomic_load_n(&found, __ATOMIC_RELAXED);                                                        \
-    if (there == NULL) __atomic_store_n(&found, there = find(name, __builtin_return_address(0)), __ATOMIC_RELAXED); \
-    (__typeof__(&(ours)))there;                                                                                     \
+#define ORIGINAL(ours, name)                                               \
+  ({                                                                       \
+    static struct known known[LS_KNOWN];                                   \
+    (__typeof__(&(ours)))own_of(known, name, __builtin_return_address(0)); \
   })
 
 static bool is_python(void) {

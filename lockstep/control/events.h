@@ -90,7 +90,7 @@ struct LoopBegan {
 struct CaughtUp {
   EpochId epoch;
   Progress progress;
-};  // the lost steps have been computed again
+};  // the lost steps have been computed again; of a job that tells no steps: nothing is seen to keep it any more
 struct ProgressSeen {
   EpochId epoch;
   Progress progress;
@@ -125,7 +125,7 @@ struct RestoreChosen {
   EpochId epoch;
   std::optional<CheckpointId> point;
   std::vector<std::string> rejected;
-  std::string unfit{};  // there is one, of another world, that the coming one can't take: why
+  std::string unfit{};  // no epoch may begin, though there may be a checkpoint: why
 };  // for the coming epoch
 struct SpawnFailed {
   EpochId epoch;

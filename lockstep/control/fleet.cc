@@ -276,14 +276,19 @@ Fleet::Events Fleet::HearOnDisk(int node, const RestoreFound& found) {
   auto common = NewestCommon(nodes_, [](const Node& each) { return each.found->points; });
   if (common && IsPoisoned(*common)) common.reset();  // on disk
   if (common) return {RestoreChosen{found.epoch, common, rejected_}};
-  const auto unfit = std::find_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return !n.found->unfit.empty(); });
-  if (unfit != nodes_.end()) return {RestoreChosen{found.epoch, {}, rejected_, unfit->found->unfit}};
+  if (const std::string unfit = FoundUnfit(); !unfit.empty()) return {RestoreChosen{found.epoch, {}, rejected_, unfit}};
   if (AskOnDisk(found.epoch)) return {};
   const char* nothing = on_disk_or_never_
                             ? "a world of another size begins from a checkpoint on disk, which the script "
                               "cuts anew, and there is none (--checkpoint-dir)"
                             : "";
   return {RestoreChosen{found.epoch, {}, rejected_, nothing}};
+}
+
+// By the word of any node. Empty: none says so.
+std::string Fleet::FoundUnfit() const {
+  const auto unfit = std::ranges::find_if(nodes_, [](const Node& node) { return !node.found->unfit.empty(); });
+  return unfit != nodes_.end() ? unfit->found->unfit : "";
 }
 
 bool Fleet::Has(const Node& node, const CheckpointId& point) const {
@@ -312,6 +317,7 @@ bool Fleet::CanGather(const CheckpointId& point) const {
 // known.
 Fleet::Events Fleet::Choose(EpochId next) {
   if (!All(Question::kFound, [](const Node& each) { return each.found.has_value(); })) return {};
+  if (const std::string unfit = FoundUnfit(); !unfit.empty()) return {RestoreChosen{next, {}, rejected_, unfit}};
   if (IsAnotherWorld()) return ChooseReplica(next);
   std::set<CheckpointId> candidates;
   for (const Node& node : nodes_) {

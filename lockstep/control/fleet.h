@@ -121,6 +121,7 @@ class Fleet {
   Events ChooseReplica(EpochId next);
   void Ask(int node, int keeper, const FetchKept& fetch);
   std::string WhyUnfit(const CheckpointId& point) const;
+  std::string FoundUnfit() const;
   // From which node, and what.
   std::optional<std::pair<int, FetchKept>> ReplicaFor(EpochId next, int node, const CheckpointId& point) const;
   Events HearFetched(int node, const RestoreFound& found);

@@ -94,6 +94,14 @@ TEST_F(FleetTest, WhatIsOnDiskMayBeOfNoUseToThisWorld) {
   EXPECT_EQ(std::get<RestoreChosen>(fleet_.Hear(2, found).at(0)).unfit, found.unfit);
 }
 
+TEST_F(FleetTest, ANodeMayBeUnfitToBeginAnew) {
+  for (const int node : {0, 1}) EXPECT_EQ(Find(node, {Checkpoint(1, 9)}), "undecided");
+  RestoreFound found{EpochId(2), {}, {}};
+  found.unfit = "its run directory was removed";
+  EXPECT_EQ(std::get<RestoreChosen>(fleet_.Hear(2, found).at(0)).unfit, found.unfit);
+  EXPECT_FALSE(on_disk_);
+}
+
 TEST_F(FleetTest, NobodyWaitsForANodeThatNobodyHas) {
   fleet_.Vacate(1);
   fleet_.Begin(EpochId(2));  // the journal did not know of it

@@ -7,6 +7,7 @@
 
 #include "lockstep/detect/comm_hang.h"
 #include "lockstep/detect/comm_slow.h"
+#include "lockstep/incident/rank_ranges.h"
 #include "lockstep/trace/trails.h"
 
 namespace lockstep::control {
@@ -51,6 +52,8 @@ void Judge::Begin(EpochId epoch) {
   losses_told_ = false;
   communication_told_.clear();
   under_way_.clear();
+  stuck_ = false;
+  joined_since_ = {};
   trails_.clear();
   stacks_.Clear();
   wants_stacks_ = false;
@@ -61,7 +64,6 @@ void Judge::Begin(EpochId epoch) {
 
 void Judge::Add(const Samples& samples) {
   if (samples.epoch != epoch_) return;
-  joined_ = joined_ || samples.joined;
   for (const detect::RankSample& sample : samples.ranks) {
     detect::RankSample& newest = newest_[sample.rank];
     if (newest.at <= sample.at) newest = sample;
@@ -90,10 +92,27 @@ void Judge::Forget(const std::vector<RankId>& ranks) {
   }
 }
 
+// Whether those who have not joined may still be on their way: all have in an epoch before, or the first has just now.
+bool Judge::Loads(const std::vector<int>& absent, int ranks, Nanos now) {
+  const bool some = absent.size() < static_cast<size_t>(ranks);
+  some_joined_ = some_joined_ || some;
+  all_joined_ = all_joined_ || absent.empty();
+  if (some && joined_since_.value == 0) joined_since_ = now;
+  return all_joined_ || (some_joined_ && (!some || now - joined_since_ < ToNanos(kUntilUnseen)));
+}
+
 // Not before every node has said whether its ranks have joined.
-void Judge::TellUnseen(const State& state, Nanos now, std::vector<EventBody>& events) const {
-  if (joined_ || newest_.size() < static_cast<size_t>(state.spec.ranks) || state.epoch != epoch_) return;
-  if (TrainsUnseen(state, now)) events.push_back(LoopBegan{epoch_, now, state.restore, true});
+void Judge::TellUnseen(const State& state, Nanos now, std::vector<EventBody>& events) {
+  if (all_joined_ || state.in_loop || state.epoch != epoch_) return;
+  if (newest_.size() < static_cast<size_t>(state.spec.ranks)) return;
+  std::vector<int> absent;
+  for (const auto& [rank, sample] : newest_)
+    if (!sample.joined) absent.push_back(rank.value());
+  if (Loads(absent, state.spec.ranks, now) || !TrainsUnseen(state, now)) return;
+  events.push_back(LoopBegan{epoch_, now, state.restore, true});
+  if (some_joined_ && !std::exchange(absent_told_, true))
+    absent_ = fmt::format("{} {} not joined: Checkpoint must be made on all ranks; until then no step counts",
+                          incident::RanksAsRanges(absent), absent.size() == 1 ? "has" : "have");
 }
 
 void Judge::TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
@@ -127,8 +146,8 @@ void Judge::TellPause(const State& state, std::vector<EventBody>& events) const 
   if (!any && state.paused) events.push_back(JobContinued{});
 }
 
-void Judge::TellSuspicions(const Progress& progress, Nanos now, std::vector<EventBody>& events) {
-  const detect::Verdict verdict = detector_.At(now);
+void Judge::TellSuspicions(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
+  const detect::Verdict verdict = detector_.At(now, state.unseen);
   wants_stacks_ = verdict.wants_stacks;
   for (const incident::Finding& finding : verdict.findings) {
     Suspicion& told =
@@ -139,7 +158,22 @@ void Judge::TellSuspicions(const Progress& progress, Nanos now, std::vector<Even
     told.newest = now;
     events.push_back(Suspected{epoch_, finding, progress});
   }
-  if (verdict.findings.empty()) suspicions_told_.clear();  // should it come back, it is told again
+  if (!verdict.findings.empty()) return;
+  suspicions_told_.clear();  // should it come back, it is told again
+  TellGone(state, events);
+}
+
+// No step closes the incident of a job that tells none, if it was only watched. By what is seen now: a coordinator that
+// took over need not have told the suspicion itself.
+void Judge::TellGone(const State& state, std::vector<EventBody>& events) const {
+  if (!state.unseen || !state.open || state.mode != Mode::kRunning || state.paused || stuck_) return;
+  if (newest_.size() < static_cast<size_t>(state.spec.ranks)) return;
+  const bool gone = std::any_of(state.exits.begin(), state.exits.end(), [](const auto& exit) {
+    return exit.second.status.code != 0 || exit.second.status.signal != 0;
+  });
+  const bool held = std::any_of(newest_.begin(), newest_.end(),
+                                [](const auto& entry) { return Held(entry.second) || entry.second.traced; });
+  if (!gone && !held) events.push_back(CaughtUp{epoch_, state.progress});
 }
 
 // What one rank computes wrongly all have a step later: it is nobody's fault as far as this can tell.
@@ -195,6 +229,7 @@ void Judge::TellCommunication(const Progress& progress, Nanos now, std::vector<E
   thresholds.least = kCommunicationPeriod;  // a job that has just begun is still finding its pace
   const trace::CommLog log = Log();
   std::vector<incident::Finding> findings = FindStuck(log);
+  stuck_ = !findings.empty();
   if (findings.empty()) findings = detect::FindSlowness(log, thresholds);
   for (incident::Finding& finding : findings) {
     const bool anew = !communication_told_.contains(Fingerprint(finding));
@@ -221,8 +256,8 @@ std::vector<EventBody> Judge::At(const State& state, const Progress& progress, N
   TellProgress(state, progress, now, events);
   TellPause(state, events);
   TellLosses(state, progress, now, events);
-  TellSuspicions(progress, now, events);
   TellCommunication(progress, now, events);
+  TellSuspicions(state, progress, now, events);
   return events;
 }
 

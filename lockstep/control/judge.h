@@ -46,18 +46,22 @@ class Judge {
   Seconds step_time() const { return pace_.step_time(); }
   // Share of the time that ranks spend in collectives, lately, where their records tell.
   std::optional<double> in_collectives() const { return trace::ShareInCollectives(Log()); }
+  // Once: that some ranks have joined, and which have not. Empty: nothing is to be said.
+  std::string TakeAbsent() { return std::exchange(absent_, ""); }
   // A stall is on: dearer counters and stacks would decide it.
   bool wants_stacks() const { return wants_stacks_; }
 
  private:
   trace::CommLog Log() const;
-  void TellUnseen(const State& state, Nanos now, std::vector<EventBody>& events) const;
+  void TellUnseen(const State& state, Nanos now, std::vector<EventBody>& events);
+  bool Loads(const std::vector<int>& absent, int ranks, Nanos now);
   void TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellPause(const State& state, std::vector<EventBody>& events) const;
   void TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events);
   std::vector<incident::Finding> FindStuck(const trace::CommLog& log);
   void TellLosses(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
-  void TellSuspicions(const Progress& progress, Nanos now, std::vector<EventBody>& events);
+  void TellSuspicions(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
+  void TellGone(const State& state, std::vector<EventBody>& events) const;
 
   // What is suspected alike in one stall. Of a large job each telling is long, and who is suspected may change with
   // every sample: others are told no sooner than after as long as it has lasted when it was told before.
@@ -69,7 +73,10 @@ class Judge {
   detect::HangDetector detector_;
   EpochId epoch_;
   std::map<RankId, detect::RankSample> newest_;
-  bool joined_ = false;  // some rank has, in this epoch or in one before it
+  bool some_joined_ = false, all_joined_ = false;  // in this epoch or in one before it
+  Nanos joined_since_;                             // of this epoch some have; 0: none
+  std::string absent_;
+  bool absent_told_ = false;
   bool wants_stacks_ = false;
   int64_t caught_up_told_ = -1, trial_told_ = -1;
   Pace pace_;
@@ -84,6 +91,7 @@ class Judge {
   Nanos communication_due_;
   std::map<std::string, Nanos> communication_told_;  // and when it was last seen
   std::string under_way_;                            // in communication at the look before
+  bool stuck_ = false;                               // and there, at the newest look, was a hang
 };
 
 }  // namespace lockstep::control

@@ -238,18 +238,19 @@ TEST_F(JudgeTest, ALossThatIsNoNumberMayBeFromBeforeTheEpoch) {
               HasSubstr("rank 1 was finite up to step 19 of epoch 1"));
 }
 
-// Workers that ran from 1 s on, of which `joined` says whether one uses the client.
+// Workers that ran from 1 s on, of which `joined` says how many use the client.
 class UnseenTest : public JudgeTest {
  protected:
   UnseenTest() {
     state_.mode = Mode::kStarting;
     state_.spawned = At(1);
   }
-  std::vector<EventBody> LookAt(double at, bool joined, size_t ranks = 4) {
-    Samples samples{kOne, {}, {}, {}, {}, joined};
+  std::vector<EventBody> LookAt(double at, size_t joined, size_t ranks = 4) {
+    Samples samples{kOne, {}, {}, {}};
     for (size_t rank = 0; rank < ranks; ++rank) {
       samples.ranks.emplace_back().rank = RankId(static_cast<int>(rank));
       samples.ranks.back().at = At(at);
+      samples.ranks.back().joined = rank < joined;
     }
     judge_.Add(samples);
     return judge_.At(state_, {}, At(at));
@@ -257,16 +258,17 @@ class UnseenTest : public JudgeTest {
 };
 
 TEST_F(UnseenTest, AJobOfWhichNoRankJoinsTrains) {
-  EXPECT_THAT(LookAt(60.9, false), IsEmpty());
-  const std::vector<EventBody> events = LookAt(61, false);
+  EXPECT_THAT(LookAt(60.9, 0), IsEmpty());
+  const std::vector<EventBody> events = LookAt(61, 0);
+  EXPECT_EQ(judge_.TakeAbsent(), "");
   ASSERT_EQ(events.size(), 1u);
   EXPECT_TRUE(std::get<LoopBegan>(events[0]).unseen);
   EXPECT_EQ(std::get<LoopBegan>(events[0]).begin, At(61));
 }
 
 TEST_F(UnseenTest, AJobThatLoadsForLongDoesNot) {
-  LookAt(2, true);
-  EXPECT_THAT(LookAt(600, true), IsEmpty());
+  LookAt(2, 4);
+  EXPECT_THAT(LookAt(600, 4), IsEmpty());
   judge_.Begin(EpochId(2));
   Samples next{EpochId(2), {}, {}, {}};
   for (int rank = 0; rank < 4; ++rank) next.ranks.emplace_back().rank = RankId(rank);
@@ -276,8 +278,47 @@ TEST_F(UnseenTest, AJobThatLoadsForLongDoesNot) {
 }
 
 TEST_F(UnseenTest, WaitsForTheWordOfAllNodes) {
-  EXPECT_THAT(LookAt(100, false, 2), IsEmpty());
-  EXPECT_EQ(LookAt(101, false).size(), 1u);
+  EXPECT_THAT(LookAt(100, 0, 2), IsEmpty());
+  EXPECT_EQ(LookAt(101, 0).size(), 1u);
+}
+
+TEST_F(UnseenTest, AJobOfWhichOnlySomeRanksJoinTrainsAndTheOthersAreNamedOnce) {
+  LookAt(2, 0);
+  EXPECT_THAT(LookAt(30, 1), IsEmpty());
+  EXPECT_THAT(LookAt(89.9, 1), IsEmpty()) << "they may load for longer than the first";
+  EXPECT_THAT(LookAt(90, 1), ElementsAre(VariantWith<LoopBegan>(_)));
+  EXPECT_EQ(judge_.TakeAbsent(),
+            "ranks 1-3 have not joined: Checkpoint must be made on all ranks; until then no step counts");
+  LookAt(91, 1);
+  EXPECT_EQ(judge_.TakeAbsent(), "");
+}
+
+// Told by what is seen now, for whoever told the suspicion may have been a coordinator before this one.
+TEST_F(UnseenTest, WhatKeptAJobThatIsOnlyWatchedIsToldWhenItHasGone) {
+  state_.mode = Mode::kRunning;
+  state_.in_loop = state_.unseen = true;
+  state_.open = 0;
+  const auto look = [&](double at, detect::ProcState second) {
+    Samples samples{kOne, {}, {}, {}};
+    for (int rank = 0; rank < 4; ++rank) {
+      samples.ranks.emplace_back().rank = RankId(rank);
+      samples.ranks.back().at = At(at);
+      samples.ranks.back().state = rank == 1 ? second : detect::ProcState::kSleeping;
+    }
+    judge_.Add(samples);
+    return judge_.At(state_, {}, At(at));
+  };
+  std::vector<std::string> evidence;
+  for (double at = 100; at < 190; at += 0.5)
+    for (const EventBody& event : look(at, detect::ProcState::kStopped))
+      evidence = std::get<Suspected>(event).finding.evidence;
+  EXPECT_THAT(evidence, Contains("the job tells no steps"));
+  EXPECT_THAT(look(190, detect::ProcState::kSleeping), ElementsAre(VariantWith<CaughtUp>(_)));
+  state_.exits[RankId(3)] = {{0, SIGKILL}, At(191)};
+  EXPECT_THAT(look(191, detect::ProcState::kSleeping), IsEmpty());
+  state_.exits.clear();
+  state_.open.reset();
+  EXPECT_THAT(look(192, detect::ProcState::kSleeping), IsEmpty());
 }
 
 TEST_F(JudgeTest, SamplesOfAnotherEpochAreLeftAside) {

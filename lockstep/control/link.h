@@ -56,9 +56,9 @@ struct RestoreFound {
   std::vector<KeptFor> kept{};
   std::optional<CheckpointId> fetched{};  // of the question, if it was FetchKept
   HeldAs held{};                          // nodes 0: as it stands now
-  std::string unfit{};                    // on disk, written by another world
-  HeldAs as{};                            // for which place it answers: of the world to come; nodes 0: not said
-  std::vector<Replica> replicas{};        // of its own and of those that it keeps
+  std::string unfit{};  // what is on disk was written by another world, or no worker can be started on this node: why
+  HeldAs as{};          // for which place it answers: of the world to come; nodes 0: not said
+  std::vector<Replica> replicas{};  // of its own and of those that it keeps
 };
 // Where this agent takes in what other nodes want kept, and where its tests would hear the node before it in a ring.
 struct KeepsAt {
@@ -82,7 +82,6 @@ struct Samples {
   std::vector<detect::StackSample> stacks;
   Progress progress;  // of the slowest of them
   std::vector<BadLoss> losses{};
-  bool joined = false;  // one of them uses the client: it will tell steps
 };
 // What collectors in the ranks of a node noted of their communication: a sample of what ended lately.
 struct CommunicationSeen {

@@ -14,8 +14,6 @@ namespace lockstep::control {
 namespace {
 
 EpochId Next(EpochId epoch) { return EpochId(epoch.value() + 1); }
-// Of a script that loads for longer before it joins, what was booked is taken back when it does.
-constexpr Seconds kUnseen{60};  // Python, torch and the process group are there in seconds, most models in a minute
 
 bool Is(const State& state, std::initializer_list<Mode> modes) {
   return std::find(modes.begin(), modes.end(), state.mode) != modes.end();
@@ -102,8 +100,21 @@ void On(Turn& turn, const LoopBegan& event) {
   Reconsider(turn);
 }
 
+void NoteUnseenGoesOn(Turn& turn) {
+  Act(turn, incident::ActionKind::kNote, "the job goes on, as far as can be told of one that tells no steps");
+  CloseIncident(turn);
+}
+
+void GoOnUnseen(Turn& turn) {
+  State& state = turn.state;
+  if (!state.open || state.mode != Mode::kRunning || state.paused) return Ignore(turn);
+  NoteUnseenGoesOn(turn);
+  EnterPhaseNow(state, turn.at);
+}
+
 void On(Turn& turn, const CaughtUp& event) {
   if (!turn.state.in_loop) return Ignore(turn);
+  if (turn.state.unseen) return GoOnUnseen(turn);
   Advance(turn, event.progress);
 }
 
@@ -390,8 +401,7 @@ void CloseUnseen(Turn& turn) {
   const State& state = turn.state;
   if (!state.unseen || !state.open || state.mode != Mode::kRunning) return;
   if (state.fault.epoch == state.epoch && !IsForTheRecord(state)) return;
-  Act(turn, incident::ActionKind::kNote, "the job goes on, as far as can be told of one that tells no steps");
-  CloseIncident(turn);
+  NoteUnseenGoesOn(turn);
 }
 
 void Advance(Turn& turn, const Progress& seen) {
@@ -420,7 +430,7 @@ void ForgetLoop(State& state) {
 bool TrainsUnseen(const State& state, Nanos now) {
   const bool told_steps = state.frontier >= 0;  // in an epoch before this one
   return state.mode == Mode::kStarting && state.spawned.value != 0 && !state.paused && !told_steps &&
-         now - state.spawned >= ToNanos(kUnseen);
+         now - state.spawned >= ToNanos(kUntilUnseen);
 }
 
 void Poison(State& state, const CheckpointId& from) {

@@ -213,8 +213,11 @@ bool CanRollBack(const State& state);
 // What is known of the version on trial suffices to judge it: ProgressSeen, with the time of a step.
 bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time, Nanos now);
 
-// Workers of which no rank has joined have run for so long that their job counts as one that tells no steps: LoopBegan,
-// unseen. Should a step be told after all, everything counts from there.
+// Workers of which not all have joined have run for so long that their job counts as one that tells no steps:
+// LoopBegan, unseen. Should a step be told after all, everything counts from there. Python, torch and the process group
+// are there in seconds, most models in a minute; of a script that loads for longer before it joins, what was booked is
+// taken back when it does.
+inline constexpr Seconds kUntilUnseen{60};
 bool TrainsUnseen(const State& state, Nanos now);
 
 // When a node whose agent is out of reach since then counts as gone, if the job stands. Until then it may come back

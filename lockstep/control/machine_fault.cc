@@ -139,7 +139,8 @@ void Witness(Turn& turn) {
   Resolve(turn);
   ActOnPlan(turn, useless ? ActionKind::kStop : ActionKind::kRestart,
             useless ? state.fault.program_error
-                    : fmt::format("restart of all {} ranks from the newest committed checkpoint", state.spec.ranks),
+                    : fmt::format("restart of all {} ranks from {}", state.spec.ranks,
+                                  state.frontier < 0 ? "the beginning" : "the newest committed checkpoint"),
             false);
   if (state.mode == Mode::kConfirming) state.mode = state.in_loop ? Mode::kRunning : Mode::kStarting;
   state.fault.close_at_step = state.progress.step + 1;

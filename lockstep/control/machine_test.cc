@@ -553,6 +553,22 @@ TEST(Unseen, NamesForTheRecord) {
   EXPECT_TRUE(job.state.open) << "nothing says that it goes on";
 }
 
+TEST(Unseen, AnIncidentThatWasOnlyWatchedClosesWhenNothingIsSeenToKeepTheJob) {
+  JobSpec spec = FourRanks();
+  spec.observe_only = true;
+  Scenario job(spec);
+  TrainUnseen(job, 2);
+  job.Hear(100, Suspect(1, 2, true, 99));
+  ASSERT_TRUE(job.state.open);
+  EXPECT_THAT(job.Incident(0).actions.back().text, HasSubstr("restart of all 4 ranks from the beginning"));
+  job.Hear(120, CaughtUp{EpochId(1), job.state.progress});
+  EXPECT_FALSE(job.state.open);
+  EXPECT_THAT(job.Incident(0).actions.back().text, HasSubstr("the job goes on"));
+  EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kDecide, 200), 20);
+  job.Hear(130, CaughtUp{EpochId(1), job.state.progress});
+  EXPECT_EQ(job.state.ignored_events, 1);
+}
+
 TEST(Unseen, ReplaysFromTheJournal) {
   const LoopBegan began{EpochId(1), At(62), std::nullopt, true};
   const EventBody read = *EventFromJson("loop_began", ToJson(began));

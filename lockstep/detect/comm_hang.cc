@@ -155,9 +155,10 @@ class Finder {
   std::vector<Finding> Run() {
     std::vector<Finding> findings = FindMismatches(standing_);
     if (findings.empty()) {
-      NameTheEnds(findings);
+      const std::map<int, End> silent = NameTheEnds(findings);
       NameCircles(findings);
       if (findings.empty()) NameStuckOps(findings);
+      NameTheSilent(silent, findings);
       if (findings.empty()) TellOfSomebody(findings);
     }
     if (log_.moving || log_.unseen)
@@ -181,7 +182,8 @@ class Finder {
     int64_t since_ns = std::numeric_limits<int64_t>::max();
   };
 
-  void NameTheEnds(std::vector<Finding>& findings) const {
+  // Returns those that told nothing and are to be named, for nobody else explains the waiting for them.
+  std::map<int, End> NameTheEnds(std::vector<Finding>& findings) const {
     std::map<int, End> ends, missing;
     std::set<int> explained;
     for (const Wait& wait : waits_.all())
@@ -198,13 +200,7 @@ class Finder {
     const std::vector<std::string> blind = WaitForSomebody();
     if (!blind.empty())
       for (const int rank : silent_) missing.emplace(rank, End{});
-    // A rank that says nothing is named where nobody else explains the waiting.
-    if (ends.empty()) {
-      if (!findings.empty() || missing.empty()) return;
-      Name(missing, Syndrome::kNonCommunicationHang, false, findings);
-      AddTo(findings.back().evidence, blind);
-      return;
-    }
+    if (ends.empty()) return findings.empty() ? missing : std::map<int, End>{};
     for (const bool launched : {true, false}) {
       std::map<int, End> alike;
       for (const auto& [rank, end] : ends)
@@ -215,6 +211,13 @@ class Finder {
     AddTo(findings.back().evidence, blind);
     for (const auto& [rank, end] : missing)
       findings.back().ambiguous_with.push_back(incident::SuspectRank(RankId(rank)));
+    return {};
+  }
+
+  void NameTheSilent(const std::map<int, End>& silent, std::vector<Finding>& findings) const {
+    if (silent.empty()) return;
+    Name(silent, Syndrome::kNonCommunicationHang, false, findings);
+    AddTo(findings.back().evidence, WaitForSomebody());
   }
 
   // What those say who wait for ranks that are not known.
@@ -319,15 +322,22 @@ class Finder {
       finding.certain = finding.certain && end.counted && !end.rooted;
       since = std::min(since, end.since_ns);
     }
-    incident::TellSome(ends, "ranks", finding.evidence, [&](const auto& one) {
-      const auto& [rank, end] = one;
-      finding.evidence.insert(finding.evidence.end(), end.evidence.begin(), end.evidence.end());
+    incident::TellSome(WithEvidence(ends), "ranks", finding.evidence, [&](int rank) {
+      AddTo(finding.evidence, ends.at(rank).evidence);
       if (const auto remark = log_.remarks.find(rank); remark != log_.remarks.end())
         finding.evidence.push_back(fmt::format("rank {}: {}", rank, remark->second));
     });
     if (since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
     if (!finding.certain) finding.probe = fmt::format("stacks of {}, and whether they change", RanksText(Keys(ends)));
     findings.push_back(std::move(finding));
+  }
+
+  // Of one that told nothing, and may be whom others wait for, there is none.
+  std::vector<int> WithEvidence(const std::map<int, End>& ends) const {
+    std::vector<int> ranks;
+    for (const auto& [rank, end] : ends)
+      if (!end.evidence.empty() || log_.remarks.contains(rank)) ranks.push_back(rank);
+    return ranks;
   }
 
   static std::vector<int> Keys(const std::map<int, End>& ends) {

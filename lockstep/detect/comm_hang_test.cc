@@ -374,6 +374,20 @@ TEST(CommHang, MembersThatAreNotKnownMayBeThoseWaitedFor) {
   EXPECT_THAT(diagnosis.findings.at(0).evidence, ElementsAre(HasSubstr("of which not all members are known")));
 }
 
+TEST(CommHang, OfManyThatToldNothingTheLineOfThoseWhoWaitComesFirst) {
+  Job job;
+  std::vector<int> all(60);
+  std::iota(all.begin(), all.end(), 0);
+  job.AddGroup(all);
+  const uint32_t group = job.AddGroup(std::vector<int>(all.begin(), all.begin() + 30));
+  for (int rank = 0; rank < 40; ++rank) job.Report(rank);
+  for (int rank = 0; rank < 30; ++rank) job.Collectives(group, rank, 1, 2);
+  job.log().communicators[group].size = 45;
+  const CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_EQ(Named(diagnosis), std::vector<int>(all.begin() + 40, all.end()));
+  EXPECT_THAT(diagnosis.findings.at(0).evidence, ElementsAre(HasSubstr("of which not all members are known")));
+}
+
 TEST(CommHang, WhatSomeHaveEndedAllMembersHaveLaunched) {
   Job job;
   const uint32_t group = job.AddGroup({0, 1, 2});
@@ -493,6 +507,31 @@ TEST(CommHang, WhoTellsNothingIsNoCulpritUnlessNobodyElseIs) {
   diagnosis = other.Diagnose();
   EXPECT_THAT(Named(diagnosis), ElementsAre(2));
   EXPECT_FALSE(diagnosis.findings[0].certain);
+}
+
+// Of the ranks that wait for one that told nothing, and of those that do not, each have their own cause.
+TEST(CommHang, WhoTellsNothingHidesNoLostMessageAndNoCircleElsewhere) {
+  Job job;
+  const uint32_t whole = job.AddGroup({0, 1}), half = job.AddGroup({2, 3});
+  for (const int rank : {0, 1}) job.Collectives(whole, rank, 9, 10);
+  job.Collectives(half, 2, 9, 10);
+  CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 2U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kCommunicationHang);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(0, 1));
+  EXPECT_EQ(diagnosis.findings[1].syndrome, Syndrome::kNonCommunicationHang);
+  EXPECT_THAT(RanksOf(diagnosis.findings[1].suspects), ElementsAre(3));
+
+  Job other;
+  const uint32_t first = other.AddGroup({0, 1}), second = other.AddGroup({0, 1});
+  const uint32_t pair = other.AddGroup({2, 3});
+  other.Collectives(first, 0, 9, 10);
+  other.Collectives(second, 1, 9, 10);
+  other.Collectives(pair, 2, 9, 10);
+  diagnosis = other.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 2U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kDeadlock);
+  EXPECT_THAT(RanksOf(diagnosis.findings[1].suspects), ElementsAre(3));
 }
 
 // Layouts of tensor, pipeline and data parallel groups; one rank stops, the others go on as far as they can.

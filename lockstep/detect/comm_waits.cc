@@ -145,16 +145,24 @@ void Waits::LookAtPeer(Wait& wait) const {
 
 // A member that is not known has told nothing itself. Where just as many have told nothing, it is those; else nobody
 // knows who it is.
-void Waits::LookForUnknown(Wait& wait) const {
+void Waits::LookForUnknown(Wait& wait) {
   const trace::Communicator& communicator = standing_.log().communicators[wait.op->communicator];
   const size_t wanted = wait.op->direction == Direction::kCollective ? communicator.unknown() : 1;
-  std::vector<int> may;
-  if (communicator.unknown() > 0 && silent_.size() <= communicator.ranks.size() + wanted) {
-    const std::set<int> known(communicator.ranks.begin(), communicator.ranks.end());
-    std::set_difference(silent_.begin(), silent_.end(), known.begin(), known.end(), std::back_inserter(may));
+  const bool may_know = communicator.unknown() > 0 && silent_.size() <= communicator.ranks.size() + wanted;
+  const std::vector<int>* may = may_know ? &SilentOutside(wait.op->communicator) : nullptr;
+  wait.somebody = may == nullptr || may->size() != wanted;
+  if (!wait.somebody) wait.behind.insert(wait.behind.end(), may->begin(), may->end());
+}
+
+// Of those that have told nothing, who is no known member of it. Once for each, though thousands may wait in it.
+const std::vector<int>& Waits::SilentOutside(uint32_t communicator) {
+  const auto [found, is_new] = silent_outside_.try_emplace(communicator);
+  if (is_new) {
+    const std::vector<int>& members = standing_.MembersOf(communicator);
+    const std::set<int> known(members.begin(), members.end());
+    std::ranges::copy_if(silent_, std::back_inserter(found->second), [&](int rank) { return !known.contains(rank); });
   }
-  wait.somebody = may.size() != wanted;
-  if (!wait.somebody) wait.behind.insert(wait.behind.end(), may.begin(), may.end());
+  return found->second;
 }
 
 const Wait* Waits::Of(int rank) const {

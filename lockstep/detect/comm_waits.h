@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -35,10 +36,12 @@ class Waits {
  private:
   void LookBehind(Wait& wait);
   void LookAtPeer(Wait& wait) const;
-  void LookForUnknown(Wait& wait) const;
+  void LookForUnknown(Wait& wait);
+  const std::vector<int>& SilentOutside(uint32_t communicator);
 
   const Standing& standing_;
   const std::vector<int> silent_;  // members that have told nothing
+  std::map<uint32_t, std::vector<int>> silent_outside_;
   std::vector<Wait> waits_;
   std::map<int, size_t> wait_of_;
 };

@@ -50,6 +50,7 @@ void TellPlaces(const Situation& job, const Ranks& ranks, std::vector<std::strin
 }
 
 std::string JobLine(const Situation& job) {
+  if (!job.in_loop && job.unseen) return "the job tells no steps";
   if (!job.in_loop) return fmt::format("training has not begun {:.0f} s after the start", Ago(job, job.advance).value);
   std::string text =
       fmt::format("the job last {} {:.1f} s ago", job.stepped ? "stepped" : "advanced", Ago(job, job.advance).value);

@@ -86,8 +86,8 @@ void HangDetector::State::See(const RankHistory& history, Situation& job) const 
   job.ranks.push_back({last->rank, &history, last, history.Stack(job.now)});
 }
 
-Verdict HangDetector::At(Nanos now) const {
-  Situation job{.policy = state_->policy, .awake = state_->awake.Until(now), .now = now};
+Verdict HangDetector::At(Nanos now, bool unseen) const {
+  Situation job{.policy = state_->policy, .awake = state_->awake.Until(now), .now = now, .unseen = unseen};
   for (const RankHistory& history : state_->ranks) state_->See(history, job);
   job.expects_loop = job.in_loop || state_->has_trained;
   if (!job.in_loop) job.advance = std::max(job.advance, state_->first_sample.value_or(now));

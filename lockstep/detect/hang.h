@@ -53,6 +53,7 @@ struct RankSample {
   Nanos stepping;         // how long they took together
   bool in_loop = false;   // the training loop has begun (and the rank has not finished)
   bool finished = false;  // exited with 0, or said that it is done
+  bool joined = false;    // it uses the client: it will tell steps
   auto operator<=>(const RankSample&) const = default;
 };
 
@@ -90,7 +91,8 @@ class HangDetector {
   void Forget(RankId rank);
   void Add(const RankSample& sample);
   void Add(const StackSample& sample);
-  Verdict At(Nanos now) const;
+  // `unseen`: the job counts as training though it tells no steps.
+  Verdict At(Nanos now, bool unseen = false) const;
 
  private:
   struct State;

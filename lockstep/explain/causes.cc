@@ -251,7 +251,7 @@ class Peeling {
       remedy.cause.gain_s = 0;
       rule.singles.push_back({.remedy = &remedy, .most = MostGain(remedy)});
     }
-    rule.joint = Together(rule.singles);
+    rule.joint = Together(rule.singles, static_cast<size_t>(job_.dp) * static_cast<size_t>(job_.pp));
     return rule;
   }
 
@@ -308,15 +308,18 @@ class Peeling {
 
   double Least() const { return std::max(kOfStep * now_, kOfLoss * (begin_ - analysis_.ideal_mean())); }
 
-  // Two workers, or links, or waits for data, that are about equally slow hide each other: mending either gains
-  // nothing. Those that cost at least half as much as the worst, as one.
-  static std::optional<Remedy> Together(const std::vector<Candidate>& candidates) {
+  static bool HidesBehindItsLike(CauseKind kind) {
+    return kind == CauseKind::kWorker || kind == CauseKind::kTransientWorker || kind == CauseKind::kLink ||
+           kind == CauseKind::kDataLoading;
+  }
+
+  // Two workers, in all steps or in some, or links, or waits for data, that are about equally slow hide each other:
+  // mending either gains nothing. Those that cost at least half as much as the worst, as one.
+  static std::optional<Remedy> Together(const std::vector<Candidate>& candidates, size_t workers) {
     std::vector<double> excess;  // s, per step
     excess.reserve(candidates.size());
     for (const Candidate& one : candidates) {
-      const CauseKind kind = one.remedy->cause.kind;
-      excess.push_back(
-          kind == CauseKind::kWorker || kind == CauseKind::kLink || kind == CauseKind::kDataLoading ? one.most : 0);
+      excess.push_back(HidesBehindItsLike(one.remedy->cause.kind) ? one.most : 0);
     }
     if (excess.empty()) return std::nullopt;
     const double worst = *std::max_element(excess.begin(), excess.end());
@@ -325,13 +328,17 @@ class Peeling {
     for (const size_t i : Descending(excess)) {
       if (excess[i] <= 0 || excess[i] < worst / 2) break;
       const Remedy& one = *candidates[i].remedy;
+      if (joint && one.cause.kind != joint->cause.kind) continue;
       if (!joint) joint.emplace().cause.kind = one.cause.kind;
       joint->durations.insert(joint->durations.end(), one.durations.begin(), one.durations.end());
       joint->cause.suspects.insert(joint->cause.suspects.end(), one.cause.suspects.begin(), one.cause.suspects.end());
       joint->cause.evidence.insert(joint->cause.evidence.end(), one.cause.evidence.begin(), one.cause.evidence.end());
       ++count;
     }
-    return count > 1 ? joint : std::nullopt;
+    if (!joint || count < 2) return std::nullopt;
+    // Of many, it is the steps that differ, and not some workers from the others.
+    const bool in_some_steps = joint->cause.kind == CauseKind::kTransientWorker;
+    return in_some_steps && 2 * joint->cause.suspects.size() > workers ? std::nullopt : std::move(joint);
   }
 
   const trace::TracedJob& job_;

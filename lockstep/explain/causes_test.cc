@@ -159,6 +159,27 @@ TEST(Causes, PassesOfNoTimeSayNothingOfPauses) {
   }
 }
 
+// No lane is whole, so ops are in the order of their mean starts.
+TEST(Causes, LostRowsAndASlowFirstStepLeaveTheOrderOfOps) {
+  const JobShape shape{.dp = 4, .pp = 4, .microbatches = 32, .steps = 10};
+  const Fault slow{.kind = FaultKind::kWorker, .dp = 2, .stage = 1, .factor = 1.4};
+  auto rows = synth::Generate(shape, {slow}, 1).value();
+  size_t number = 0;
+  for (auto& piece : rows.pieces) {
+    std::erase_if(piece, [&](const trace::StragglerRow&) { return ++number % 97 == 0; });
+    for (trace::StragglerRow& row : piece) {
+      if (rows.steps[row.step] != rows.steps[0]) continue;
+      row.start *= 3;
+      row.duration *= 3;
+    }
+  }
+  const auto job = trace::BuildStragglerJob(std::move(rows), synth::MetaOf(shape), 1);
+  ASSERT_TRUE(job.ok()) << Message(job.status());
+  const Causes causes = FindCauses(*job, WhatIf(*job), kStraggles);
+  ASSERT_FALSE(causes.found.empty());
+  EXPECT_EQ(causes.found[0].suspects.at(0).dp, 2);
+}
+
 TEST(Causes, AWorkerThatIsSlowTwiceIsNamedForBothRuns) {
   const auto slow = [](int first, int last) {
     return Fault{.kind = FaultKind::kTransientWorker,
@@ -177,6 +198,22 @@ TEST(Causes, AWorkerThatIsSlowTwiceIsNamedForBothRuns) {
               std::pair(std::optional<int64_t>(20), std::optional<int64_t>(24)));
     EXPECT_EQ(std::pair(shorter.first_step, shorter.last_step),
               std::pair(std::optional<int64_t>(3), std::optional<int64_t>(5)));
+  }
+}
+
+TEST(Causes, WorkersThatAreSlowInTheSameStepsAreNamedTogether) {
+  const auto slow = [](int dp, double factor) {
+    return Fault{
+        .kind = FaultKind::kTransientWorker, .dp = dp, .stage = 0, .factor = factor, .first_step = 3, .last_step = 6};
+  };
+  for (const double other : {1.8, 1.5}) {
+    const Answer answer = Explain({.dp = 8, .pp = 1}, {slow(1, 1.8), slow(2, other)}, 1);
+    ASSERT_THAT(answer.Names(), ElementsAre("transient_worker")) << other;
+    std::vector<int> workers;
+    for (const CauseSuspect& suspect : answer.causes[0].suspects) workers.push_back(suspect.dp.value());
+    EXPECT_THAT(workers, testing::UnorderedElementsAre(1, 2)) << other;
+    EXPECT_TRUE(other == 1.8 || workers.front() == 1);
+    EXPECT_GT(answer.causes[0].share, 0.9) << other;
   }
 }
 

@@ -61,6 +61,7 @@ absl::StatusOr<Explained> Explained::Read(const trace::JobFiles& files, const Op
                                                                 ? trace::ReadKinetoFiles(files.kineto, options.rank)
                                                                 : trace::ReadRun(files.run));
   LS_ASSIGN_OR_RETURN(trace::KinetoJob job, trace::BuildKinetoJob(std::move(ranks), options.steps));
+  if (!files.run.empty()) job.job.name = trace::NameOfRun(files.run);
   const auto traced = std::make_shared<const trace::KinetoJob>(std::move(job));
   auto state = std::make_unique<State>(std::shared_ptr<const trace::TracedJob>(traced, &traced->job), options.threads);
   AddRanks(*traced, state->report);

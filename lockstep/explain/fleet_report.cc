@@ -166,7 +166,8 @@ Json WorstJobs(std::vector<const Json*> lines) {
   });
   Json json = Json::array();
   for (const Json* line : lines) {
-    if (json.size() == kWorst || !Straggles(*line)) break;
+    if (json.size() == kWorst) break;
+    if (!Straggles(*line)) continue;
     const Json& causes = line->at("causes");
     json.push_back({{"job", line->at("job")},
                     {"gpus", line->at("gpus")},

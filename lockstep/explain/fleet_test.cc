@@ -30,14 +30,16 @@ class FleetTest : public testing::Test {
   }
 
   void Write(int number) {
-    const synth::JobShape shape{.dp = 2, .pp = 1, .tp = 4, .steps = 5};
     const synth::Fault slow{.kind = synth::FaultKind::kWorker, .dp = 1, .stage = 0, .factor = 1.5};
+    Write(number, 5, number < 3 ? std::vector{slow} : std::vector<synth::Fault>());
+  }
+
+  void Write(int number, int steps, const std::vector<synth::Fault>& faults) {
+    const synth::JobShape shape{.dp = 2, .pp = 1, .tp = 4, .steps = steps};
     trace::StragglerMeta meta = synth::MetaOf(shape);
     meta.hosts = {"a", "b"};
     meta.day = number < 2 ? "2026-11-01" : "2026-11-02";
-    const auto rows = synth::Generate(shape, number < 3 ? std::vector{slow} : std::vector<synth::Fault>(),
-                                      static_cast<uint64_t>(number) + 1)
-                          .value();
+    const auto rows = synth::Generate(shape, faults, static_cast<uint64_t>(number) + 1).value();
     const std::string stem = fmt::format("{}/", root_), end = fmt::format("-{}", number);
     ASSERT_TRUE(MakeDirectory(root_).ok());
     ASSERT_TRUE(trace::WriteStragglerCsv(stem + "trace" + end + ".csv", rows).ok());
@@ -80,6 +82,13 @@ TEST_F(FleetTest, SaysWhatTheJobsLostAndToWhom) {
   size_t jobs = 0;
   for (const Json& group : report["by_slowdown"]) jobs += group["jobs"].get<size_t>();
   EXPECT_EQ(jobs, kJobs - 1U);
+}
+
+TEST_F(FleetTest, TheWorstIsNamedWhereOneThatDoesNotStraggleWastesMore) {
+  Write(kJobs, 60, {{.kind = synth::FaultKind::kDataLoading, .dp = 0, .seconds{1.5}}});
+  const Json report = Run();
+  EXPECT_EQ(report["straggling"]["jobs"], 3);
+  EXPECT_EQ(report["worst_jobs"].size(), 3U);
 }
 
 TEST_F(FleetTest, ShardsJoinExactly) {

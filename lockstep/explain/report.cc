@@ -112,6 +112,13 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
       report["verdict"].get<std::string>() +
       (unsettled.ranks.empty() ? ", as far as is told who communicates with whom" : ", as far as these ranks tell");
   report["unsettled"] = {{"at_most_s", unsettled.at_most_s}, {"ask_ranks", unsettled.ranks}};
+  for (Json& cause : report["causes"]) {
+    const auto kind = cause["cause"].get<std::string>();
+    if (kind != CauseName(CauseKind::kLink) && kind != CauseName(CauseKind::kRing) &&
+        kind != CauseName(CauseKind::kFabric))
+      continue;
+    cause["evidence"].push_back("or a rank whose file is not here was late: these can't tell it from a slow network");
+  }
 }
 
 Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& causes) {

@@ -70,7 +70,7 @@ std::string SuspectsText(const std::vector<Suspect>& suspects, const char* separ
   }
   std::ranges::sort(ranks);
   std::vector<std::string> parts;
-  if (!ranks.empty()) parts.push_back(of + RanksAsRanges(ranks));
+  if (!ranks.empty()) parts.push_back((ranks.size() > 1 ? of : "") + RanksAsRanges(ranks));
   TellSome(others, "suspects", parts, [&](const std::string& other) { parts.push_back(other); });
   return parts.empty() ? "the job" : fmt::format("{}", fmt::join(parts, separator));
 }

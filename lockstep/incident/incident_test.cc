@@ -90,6 +90,8 @@ TEST(Finding, HeadlineNamesManyAsRanges) {
   for (int i = 0; i < 600; ++i) finding.suspects.push_back({Suspect::Kind::kLink, fmt::format("{}->{}", i, i + 1)});
   EXPECT_TRUE(Headline(finding).starts_with("link 0->1, link 1->2, ")) << Headline(finding);
   EXPECT_NE(Headline(finding).find(", ... and 592 more suspects was stopped"), std::string::npos);
+  finding.suspects.push_back(SuspectRank(RankId(3)));
+  EXPECT_TRUE(Headline(finding).starts_with("rank 3, link 0->1, ")) << Headline(finding);
   for (int rank = 0; rank < 600; rank += 2) finding.suspects.push_back(SuspectRank(RankId(rank)));
   EXPECT_LT(Headline(finding).size(), 500u);
 }

@@ -244,7 +244,7 @@ class CoordinatorProcess {
 
 // A coordinator whose journal is elsewhere may be started again in its directory, where nothing is that it needs.
 absl::StatusOr<std::string> MakeCoordinatorDir(const std::string& path, const agent::RunSpec& spec) {
-  const std::string planned = path.empty() ? RunsBase() + "/" + spec.job : path;
+  LS_ASSIGN_OR_RETURN(const std::string planned, PlanRunDir(path, spec.job));
   const absl::StatusOr<agent::RunSpec> before = agent::ReadRunSpec(planned);
   if (!spec.journal.empty() && before.ok() && before->journal == spec.journal && before->job == spec.job)
     return before->run_dir;
@@ -254,6 +254,7 @@ absl::StatusOr<std::string> MakeCoordinatorDir(const std::string& path, const ag
 }  // namespace
 
 absl::StatusOr<int> Coordinate(const RunOptions& options) {
+  LS_RETURN_IF_ERROR(CheckOpenFiles(0));
   agent::RunSpec spec;
   spec.job = options.job.empty() ? "coordinator" : options.job;
   spec.ranks = 0;
@@ -278,6 +279,8 @@ absl::StatusOr<int> ResumeCoordinating(const std::string& run_dir, const RunOpti
   LS_ASSIGN_OR_RETURN(const std::string found, FindRunDir(run_dir));
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(found));
   LS_RETURN_IF_ERROR(CheckInPlace(found, spec));
+  LS_RETURN_IF_ERROR(CheckOwner(found));
+  LS_RETURN_IF_ERROR(CheckOpenFiles(0));
   if (spec.ranks != 0) return InvalidArgument("{} is a run of `lockstep run`; resume it with that", found);
   if (!spec.journal.empty())
     return InvalidArgument("the journal of {} is in PostgreSQL: start the coordinator as before, with --journal",

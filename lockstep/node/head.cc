@@ -441,6 +441,7 @@ void Head::Tick() {
   if (const std::optional<int> due = control::UpdateThatIsDue(state(), now)) Handle(control::UpdateDue{*due});
   GrowIfDue(now);
   Handle(judge_->At(state(), fleet_->progress(), now));
+  if (const std::string absent = judge_->TakeAbsent(); !absent.empty()) listener_.line(absent);
   CompareWithPlan(now);
   if (judge_->wants_stacks() != looks_closely_) {
     looks_closely_ = judge_->wants_stacks();

@@ -1,6 +1,7 @@
 #include "lockstep/node/plan.h"
 
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,6 +94,7 @@ namespace {
 absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
   LS_RETURN_IF_ERROR(CheckScript(options));
   if (options.ranks < 1) return InvalidArgument("--nproc-per-node must be at least 1, found {}", options.ranks);
+  LS_RETURN_IF_ERROR(CheckOpenFiles(options.ranks));
   agent::RunSpec spec;
   const absl::StatusOr<agent::PythonChoice> python = agent::FindPython(options.python);
   if (!python.ok() && !options.torchrun.no_python) return python.status();
@@ -149,6 +151,16 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   return spec;
 }
 
+// A starter has some 19 and 8 a rank, and while it starts one 2 more; an agent 30 and 2 a rank.
+absl::Status CheckOpenFiles(int ranks) {
+  constexpr rlim_t kOwn = 48, kOfRank = 12;
+  const rlim_t needed = kOwn + kOfRank * static_cast<rlim_t>(ranks);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return absl::OkStatus();
+  return FailedPrecondition("a process may have {} files open here, and Lockstep needs {}: raise `ulimit -n`",
+                            limit.rlim_cur, needed);
+}
+
 namespace {
 
 // The processes beside the ranks.
@@ -173,7 +185,7 @@ absl::StatusOr<Json> DryRun(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, PlanSpec(options));
   spec.gloo_lib.clear();  // whether it may be preloaded would have to be tried
   const Nodes& nodes = options.nodes;
-  spec.run_dir = options.run_dir.empty() ? RunsBase() + "/" + spec.job : options.run_dir;
+  LS_ASSIGN_OR_RETURN(spec.run_dir, PlanRunDir(options.run_dir, spec.job));
   spec.torchrun.log_dir = PlanLogDir(spec);
   spec.place.nodes = std::max(nodes.most, 1);
   spec.place.node = std::max(nodes.own_rank, 0);

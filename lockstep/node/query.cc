@@ -20,9 +20,14 @@ namespace {
 
 constexpr int kAnswerTimeoutMs = 2000;
 
-// If only that it can't say it: the journal is not asked in its place.
-bool SomebodyAnswered(const absl::Status& status) {
-  return status.ok() || absl::IsFailedPrecondition(status) || absl::IsDataLoss(status);
+bool IsUnwatched(const absl::Status& asked) { return absl::IsUnavailable(asked) || absl::IsNotFound(asked); }
+
+// Nobody answers in time, or at all: the journal is asked instead. Not where somebody says that he can't say it, or
+// where we may not ask.
+bool IsUnheard(const absl::Status& asked) { return IsUnwatched(asked) || absl::IsDeadlineExceeded(asked); }
+
+std::string WhatToDo(const std::string& run_dir, const absl::Status& asked) {
+  return fmt::format("nobody watches this run; {} ({})", HowToGoOn(run_dir), Message(asked));
 }
 
 }  // namespace
@@ -63,24 +68,20 @@ std::string AskElsewhere(const std::string& coordinator) {
   return fmt::format("this node does not lead the job: ask where its coordinator runs ({})", coordinator);
 }
 
-absl::Status NobodyWatches(const std::string& run_dir, const std::string& why) {
-  return FailedPrecondition("{}: nobody watches this run ({}); {}", run_dir, why, HowToGoOn(run_dir));
-}
-
 absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request) {
   absl::StatusOr<Json> answer = Ask(run_dir, request);
   if (absl::IsDeadlineExceeded(answer.status()))
     return Unavailable("{}; it is asked all the same, and does it when it comes to it", Message(answer.status()));
-  if (!absl::IsUnavailable(answer.status()) && !absl::IsNotFound(answer.status())) return answer;
+  if (!IsUnwatched(answer.status())) return answer;
   const auto replayed = Replay(run_dir);
   if (replayed.ok() && replayed->state.mode == control::Mode::kFinished)
     return FailedPrecondition("{}: this run has ended: {}", run_dir, replayed->state.verdict);
-  return NobodyWatches(run_dir, Message(answer.status()));
+  return FailedPrecondition("{}: {}", run_dir, WhatToDo(run_dir, answer.status()));
 }
 
 absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
   auto answer = Ask(run_dir, {{"op", "status"}});
-  if (SomebodyAnswered(answer.status())) return answer;
+  if (!IsUnheard(answer.status())) return answer;
   const absl::StatusOr<history::Replayed> journal = Replay(run_dir);
   if (!journal.ok()) return Unavailable("{}; {}", Message(answer.status()), Message(journal.status()));
   const history::Replayed& replayed = *journal;
@@ -90,13 +91,13 @@ absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
   if (replayed.state.mode == control::Mode::kFinished) return status;
   control::Forget(status["step"]);
   status["state"] = "unwatched";
-  status["trouble"] = Message(answer.status());
+  status["trouble"] = IsUnwatched(answer.status()) ? WhatToDo(run_dir, answer.status()) : Message(answer.status());
   return status;
 }
 
 absl::StatusOr<Json> QueryIncidents(const std::string& run_dir) {
   auto answer = Ask(run_dir, {{"op", "incidents"}});
-  if (SomebodyAnswered(answer.status())) return answer;
+  if (!IsUnheard(answer.status())) return answer;
   LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
   return control::IncidentsReport(replayed.state, replayed.last);
 }

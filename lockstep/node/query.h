@@ -28,8 +28,6 @@ absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request)
 // FailedPrecondition: the watching process is in another PID namespace than this one, where the pids that it tells are
 // those of others.
 absl::Status CheckPidNamespace(const std::string& run_dir);
-// The error where a run is not over, and why that is so.
-absl::Status NobodyWatches(const std::string& run_dir, const std::string& why);
 // What a node that attends answers about what its coordinator knows.
 std::string AskElsewhere(const std::string& coordinator);
 

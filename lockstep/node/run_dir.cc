@@ -1,5 +1,6 @@
 #include "lockstep/node/run_dir.h"
 
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/client/join.h"
+#include "lockstep/node/past.h"
 #include "lockstep/store/journal.h"
 #include "lockstep/store/writer_lock.h"
 
@@ -76,23 +78,30 @@ bool HoldsRun(const std::string& run_dir) {
   return fs::exists(fs::path(run_dir) / "run.json", ignored);
 }
 
+bool GoesAtLogout(const std::string& runtime, uid_t user, const std::string& lingering) {
+  if (runtime != fmt::format("/run/user/{}", user)) return false;
+  const passwd* entry = getpwuid(user);
+  return entry == nullptr || access((lingering + "/" + entry->pw_name).c_str(), F_OK) != 0;
+}
+
 std::string RunsBase() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && access(runtime, W_OK) == 0) return std::string(runtime) + "/lockstep";
+  if (runtime != nullptr && access(runtime, W_OK) == 0 && !GoesAtLogout(runtime, geteuid()))
+    return std::string(runtime) + "/lockstep";
   return fmt::format("/tmp/lockstep-{}", geteuid());
 }
 
 absl::Status MakeRunsBase() { return MakePrivate(RunsBase()); }
 
-absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job) {
+absl::StatusOr<std::string> PlanRunDir(const std::string& path, const std::string& job) {
   if (path.empty() && (job.empty() || job == "." || job == ".." || job.find_first_of("/\n") != std::string::npos))
     return InvalidArgument("a job's name is the name of a directory: expected one without /, found \"{}\"", job);
-  std::string run_dir = path;
-  if (run_dir.empty()) {
-    LS_RETURN_IF_ERROR(MakeRunsBase());
-    run_dir = RunsBase() + "/" + job;
-  }
-  run_dir = fs::absolute(run_dir).lexically_normal().string();
+  return fs::absolute(path.empty() ? RunsBase() + "/" + job : path).lexically_normal().string();
+}
+
+absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job) {
+  LS_ASSIGN_OR_RETURN(const std::string run_dir, PlanRunDir(path, job));
+  if (path.empty()) LS_RETURN_IF_ERROR(MakeRunsBase());
   LS_RETURN_IF_ERROR(MakePrivate(run_dir));
   ForgetUnbegun(run_dir);
   if (!HoldsRun(run_dir)) return run_dir;
@@ -119,11 +128,23 @@ absl::Status CheckInPlace(const std::string& run_dir, const agent::RunSpec& spec
                             is_there ? "name that directory" : "expected it there: move it back");
 }
 
+absl::Status CheckOwner(const std::string& run_dir) {
+  struct stat info{};
+  if (stat(run_dir.c_str(), &info) != 0) return Errno(errno, "{}", run_dir);
+  if (info.st_uid == geteuid()) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kPermissionDenied,
+                   fmt::format("{} belongs to uid {}: go on with it as that user", run_dir, info.st_uid));
+}
+
 std::string HowToGoOn(const std::string& run_dir) {
   const auto with = [](const std::string& command) {
     return fmt::format("go on with {}, or choose another --run for a new one", command);
   };
   const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
+  const absl::StatusOr<history::Replayed> past = Replay(run_dir);
+  const bool has_ended = past.ok() && past->state.mode == control::Mode::kFinished;
+  if (has_ended && !HasStarter(run_dir))
+    return fmt::format("it has ended ({}): choose another --run for a new one", past->state.verdict);
   const bool as_before = spec.ok() && spec->ranks == 0 && (!spec->journal.empty() || IsUnbegun(run_dir));
   if (as_before) return with("`lockstep coordinator`, started as before");
   if (spec.ok() && spec->ranks == 0) return with(fmt::format("`lockstep coordinator --resume {}`", run_dir));
@@ -140,6 +161,7 @@ absl::StatusOr<std::string> FindRunDir(const std::string& path) {
     LS_ASSIGN_OR_RETURN(const std::vector<std::string> runs, Runs());
     return runs.front();
   }
+  if (access((path + "/run.json").c_str(), F_OK) != 0 && errno == EACCES) return Errno(errno, "{}", path);
   if (!HoldsRun(path)) return NotFound("{} holds no run (no run.json there)", path);
   return fs::absolute(path).lexically_normal().string();
 }

@@ -57,6 +57,14 @@ TEST_F(RunDir, TheNewestIsMeantUnlessItHasEndedAndAnotherGoesOn) {
   EXPECT_EQ(*FindLiveRunDir(newest), newest) << "as it was named";
 }
 
+TEST_F(RunDir, IsNotWhereItWouldGoWithItsUsersLastSession) {
+  EXPECT_EQ(RunsBase(), base_ + "/lockstep");
+  EXPECT_FALSE(GoesAtLogout(base_, 0, base_)) << "of somebody's own making";
+  EXPECT_TRUE(GoesAtLogout("/run/user/0", 0, base_));
+  std::ofstream(base_ + "/root");
+  EXPECT_FALSE(GoesAtLogout("/run/user/0", 0, base_)) << "root lingers";
+}
+
 TEST_F(RunDir, ACopyIsNotTheRun) {
   agent::RunSpec spec;
   spec.run_dir = Make("a", 1);

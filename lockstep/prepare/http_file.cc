@@ -1,5 +1,7 @@
 #include "lockstep/prepare/http_file.h"
 
+#include <absl/strings/ascii.h>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -35,6 +37,16 @@ bool TakeText(std::string_view& text, std::string_view expected) {
 
 std::string Shown(const std::string& url) { return url.substr(0, url.find('?')); }  // what follows may be a secret
 
+// A name that was escaped twice: it came from a text, as that of a file, and was that of a URL already.
+bool IsEscapedTwice(std::string_view url) {
+  for (size_t at = url.find("%25"); at != std::string_view::npos; at = url.find("%25", at + 1)) {
+    const std::string_view digits = url.substr(at + 3, 2);
+    if (digits.size() == 2 && std::ranges::all_of(digits, [](unsigned char c) { return absl::ascii_isxdigit(c); }))
+      return true;
+  }
+  return false;
+}
+
 absl::Status RefusedBy(const std::string& url, const http::Answer& answer) {
   switch (answer.status) {
     case 401:
@@ -43,7 +55,10 @@ absl::Status RefusedBy(const std::string& url, const http::Answer& answer) {
                        fmt::format("{}: the server refuses it (status {})", url, answer.status));
     case 404:
     case 410:
-      return NotFound("{}: the server has no such file (status {})", url, answer.status);
+      return NotFound("{}: the server has no such file (status {}){}", url, answer.status,
+                      IsEscapedTwice(url) ? "; names in a list that is a text are those of files, and each \"%\" in "
+                                            "them is escaped: write them plainly"
+                                          : "");
     default:
       break;
   }

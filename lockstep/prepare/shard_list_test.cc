@@ -160,6 +160,10 @@ TEST_F(Shards, OfFilesWithOddNames) {
             {"/d/p%2520q%23.jpg", "4"}};
   EXPECT_EQ(Open("/l.txt"), "c at/a b.jpg=1 c at/a!b.jpg=2 d/p%20q#.jpg=4 d/\xC3\xBC.jpg=3 ");
   EXPECT_THAT((*OpenSource({.path = server_.Url("/l.txt")}))->classes(), ElementsAre("c at", "d"));
+  files_["/urls.txt"] = "x%20y.tar\n";
+  EXPECT_THAT(Open("/urls.txt"),
+              HasSubstr("/x%2520y.tar: the server has no such file (status 404); names in a list that "
+                        "is a text are those of files, and each \"%\" in them is escaped"));
 }
 
 TEST_F(Shards, AFewRequestsOpenAShard) {

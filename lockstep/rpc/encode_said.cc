@@ -1,4 +1,5 @@
 // What an agent says.
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -78,6 +79,7 @@ void Put(const detect::RankSample& sample, RankSample* wire) {
   wire->set_stepping_ns(sample.stepping.value);
   wire->set_in_loop(sample.in_loop);
   wire->set_finished(sample.finished);
+  wire->set_joined(sample.joined);
 }
 
 void Put(const detect::StackSample& sample, StackSample* wire) {
@@ -98,7 +100,7 @@ void Put(const control::Samples& samples, FromAgent& wire) {
   for (const detect::StackSample& sample : samples.stacks) Put(sample, to->add_stacks());
   to->mutable_progress()->set_step(samples.progress.step);
   to->mutable_progress()->set_step_end_ns(samples.progress.step_end.value);
-  to->set_joined(samples.joined);
+  to->set_joined(std::ranges::any_of(samples.ranks, &detect::RankSample::joined));
   for (const control::BadLoss& loss : samples.losses) {
     BadLoss* one = to->add_losses();
     one->set_rank(loss.rank.value());
@@ -268,6 +270,7 @@ detect::RankSample Get(const RankSample& wire) {
   sample.stepping = {wire.stepping_ns()};
   sample.in_loop = wire.in_loop();
   sample.finished = wire.finished();
+  sample.joined = wire.joined();
   return sample;
 }
 
@@ -287,10 +290,11 @@ detect::StackSample Get(const StackSample& wire) {
 control::Samples Get(const Samples& wire) {
   control::Samples samples{EpochId(wire.epoch()), {}, {}, {wire.progress().step(), {wire.progress().step_end_ns()}}};
   for (const RankSample& sample : wire.ranks()) samples.ranks.push_back(Get(sample));
+  const bool tells_which = std::ranges::any_of(samples.ranks, &detect::RankSample::joined);
+  for (detect::RankSample& sample : samples.ranks) sample.joined |= wire.joined() && !tells_which;
   for (const StackSample& sample : wire.stacks()) samples.stacks.push_back(Get(sample));
   for (const BadLoss& loss : wire.losses())
     samples.losses.push_back({RankId(loss.rank()), loss.from(), loss.seen_since(), loss.step(), EpochId(loss.epoch())});
-  samples.joined = wire.joined();
   return samples;
 }
 

@@ -131,19 +131,35 @@ TEST(Encode, TrailsArriveWhole) {
 }
 
 TEST(Encode, SamplesArriveWhole) {
-  detect::RankSample rank{RankId(7), {5}, detect::ProcState::kStopped, true, true, {6}, 1, 2, 3, 4, {8}, 12, {13},
+  detect::RankSample rank{RankId(7), {5}, detect::ProcState::kStopped, true, true, {6}, 1, 2, 3, 4, {8}, 12, {13}, true,
                           true,      true};
   detect::StackSample stack{RankId(7), {9},           detect::InCollective::kNo, true, "f.py:1 in f",
                             10,        "f (libf.so)", detect::CodeKind::kOther};
   const std::vector<control::BadLoss> losses = {{RankId(7), 3, 4, 5, EpochId(2)}};
-  const control::Samples samples = Sent(control::Samples{EpochId(3), {rank}, {stack}, {11, {12}}, losses, true});
+  const control::Samples samples = Sent(control::Samples{EpochId(3), {rank}, {stack}, {11, {12}}, losses});
   EXPECT_EQ(samples.losses, losses);
-  EXPECT_TRUE(samples.joined);
   EXPECT_EQ(samples.epoch, EpochId(3));
   EXPECT_EQ(samples.ranks, std::vector{rank});
   EXPECT_EQ(samples.stacks, std::vector{stack});
   EXPECT_EQ(samples.progress.step, 11);
   EXPECT_EQ(samples.progress.step_end, Nanos{12});
+}
+
+TEST(Encode, OfAnOlderVersionAllRanksHaveJoinedIfOneHas) {
+  control::Samples two{EpochId(3), std::vector<detect::RankSample>(2), {}, {}};
+  two.ranks[1].joined = true;
+  FromAgent wire = Encode(two);
+  const auto joined = [&wire] {
+    std::vector<bool> told;
+    const absl::StatusOr<control::Said> said = DecodeSaid(wire);
+    for (const detect::RankSample& rank : std::get<control::Samples>(*said).ranks) told.push_back(rank.joined);
+    return told;
+  };
+  EXPECT_EQ(joined(), (std::vector{false, true}));
+  wire.mutable_samples()->mutable_ranks(1)->set_joined(false);
+  EXPECT_EQ(joined(), (std::vector{true, true}));
+  wire.mutable_samples()->set_joined(false);
+  EXPECT_EQ(joined(), (std::vector{false, false}));
 }
 
 TEST(Encode, StacksArriveWhole) {

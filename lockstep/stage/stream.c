@@ -99,8 +99,9 @@ bool ls_slot_wanted(const struct ls_stage* s, const struct ls_slot* slot) {
 }
 
 void ls_drop_reader(struct ls_stage* s, uint32_t i) {
-  __atomic_store_n(&ls_reader(s, i)->pid, 0, __ATOMIC_RELEASE);
+  /* In this order: whoever is killed in between leaves a dead reader, which the next one drops again. */
   for (uint32_t k = 0; k < s->head->slots; ++k) s->slots[k].held &= ~(1ull << i);
+  __atomic_store_n(&ls_reader(s, i)->pid, 0, __ATOMIC_RELEASE);
   ls_settle(s);
   ls_stage_wake(&s->head->freed);
 }

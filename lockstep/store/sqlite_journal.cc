@@ -3,6 +3,8 @@
 // checkpoint it makes the write that begins the WAL anew.
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -47,6 +49,16 @@ bool IsDiskFull(sqlite3* connection) {
   return path != nullptr && statvfs(path, &disk) == 0 && disk.f_bavail * disk.f_frsize < kLeast;
 }
 
+// Likewise of `ulimit -f`.
+bool IsAtLimit(sqlite3* connection) {
+  constexpr rlim_t kLeast = 64 << 10;
+  const char* path = sqlite3_db_filename(connection, "main");
+  struct stat file{};
+  rlimit limit{};
+  return path != nullptr && stat(path, &file) == 0 && getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
+         limit.rlim_cur < static_cast<rlim_t>(file.st_size) + kLeast;
+}
+
 // "what: SQLite's words", with the code that callers act on: a full disk, a damaged file, a missing one.
 absl::Status SqliteError(sqlite3* connection, std::string_view what) {
   const int code = sqlite3_errcode(connection);
@@ -55,6 +67,9 @@ absl::Status SqliteError(sqlite3* connection, std::string_view what) {
   if (code == SQLITE_FULL || error == ENOSPC || error == EDQUOT || (code == SQLITE_IOERR && IsDiskFull(connection)))
     return MakeError(absl::StatusCode::kResourceExhausted,
                      fmt::format("{}: the disk is full ({})", what, sqlite3_errmsg(connection)));
+  if (error == EFBIG || (code == SQLITE_IOERR && IsAtLimit(connection)))
+    return MakeError(absl::StatusCode::kResourceExhausted, text + ": File too large; raise `ulimit -f`");
+  if (error == EMFILE) return Errno(error, "{}", text);
   if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT) return MakeError(absl::StatusCode::kDataLoss, text);
   if (code == SQLITE_CANTOPEN && error == ENOENT) return MakeError(absl::StatusCode::kNotFound, text);
   return MakeError(absl::StatusCode::kUnavailable, text);

@@ -93,7 +93,7 @@ void Top::ReadJournal() {
   absl::StatusOr<Json> status = options_.status(), incidents = options_.incidents();
   if (status.ok()) known_.status = *std::move(status);
   if (incidents.ok()) known_.incidents = *std::move(incidents);
-  known_.trouble = "nobody watches this run: what its journal says";
+  known_.trouble = known_.status.value("trouble", "nobody watches this run: what its journal says");
   heard_ = clock_.Now();
 }
 
@@ -223,7 +223,8 @@ absl::Status PrintOnce(const Options& options) {
   LS_ASSIGN_OR_RETURN(Json status, options.status());
   absl::StatusOr<Json> incidents = options.incidents();
   Folding by_node = NodesOf(status);
-  const std::string trouble = incidents.ok() ? "" : Message(incidents.status());  // such as that others know them
+  // That nobody watches, or such as that others know them.
+  const std::string trouble = incidents.ok() ? status.value("trouble", "") : Message(incidents.status());
   const Known known{std::move(status), incidents.ok() ? *std::move(incidents) : Json::array(), std::move(by_node),
                     trouble};
   for (const std::string& line : MakeFrame(known, TerminalSize(), {}).lines)

@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
+#include "lockstep/base/file.h"
 #include "lockstep/record/file.h"
 #include "lockstep/trace/comm_log.h"
 #include "lockstep/trace/trails.h"
@@ -310,6 +312,13 @@ bool IsRun(const std::string& directory) {
     return std::filesystem::is_regular_file(directory + file, error);
   };
   return has("/run.json") || (has("/records") && !TrailsIn(directory).empty());
+}
+
+std::string NameOfRun(const std::string& directory) {
+  const absl::StatusOr<std::string> text = ReadFile(directory + "/run.json");
+  const auto json = nlohmann::json::parse(text.ok() ? *text : "", nullptr, false);
+  const auto job = json.is_object() ? json.find("job") : json.end();
+  return job != json.end() && job->is_string() ? job->get<std::string>() : "";
 }
 
 absl::StatusOr<std::vector<KinetoRank>> ReadRun(const std::string& directory) {

@@ -16,6 +16,8 @@
 namespace lockstep::trace {
 
 bool IsRun(const std::string& directory);  // by its run.json; a copy, by having both
+// That of its job, by its run.json; empty: not told.
+std::string NameOfRun(const std::string& directory);
 // One per rank that both tell of, by rank; of the steps in the trails. kInvalidArgument: nothing of it can be read, or
 // there is no step with communication.
 absl::StatusOr<std::vector<KinetoRank>> ReadRun(const std::string& directory);

@@ -139,11 +139,18 @@ TEST_F(RunTrace, BecomesAGraph) {
   EXPECT_EQ(job.counters.size(), 0u) << job.counters.front().name;
 }
 
+TEST_F(RunTrace, IsNamedAsItsJob) {
+  EXPECT_EQ(NameOfRun(run_), "") << "a copy of what it noted";
+  std::ofstream(run_ + "/run.json") << R"({"job":"seven"})";
+  EXPECT_EQ(NameOfRun(run_), "seven");
+}
+
 TEST_F(RunTrace, SaysWhatIsMissing) {
   EXPECT_FALSE(IsRun(testing::TempDir()));
   const std::string empty = run_ + "/empty";
   std::filesystem::create_directory(empty);
   std::ofstream(empty + "/run.json") << "{}";
+  EXPECT_EQ(NameOfRun(empty), "");
   EXPECT_TRUE(IsRun(empty)) << "whatever lies below it";
   EXPECT_THAT(Message(ReadRun(empty).status()), HasSubstr("/empty: nothing to explain: this run has no trails"));
   std::filesystem::resize_file(run_ + "/records", 64);

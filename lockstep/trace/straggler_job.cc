@@ -6,6 +6,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <optional>
 
 #include "lockstep/base/check.h"
 #include "lockstep/base/large_pages.h"
@@ -114,6 +115,32 @@ LaneTable Lanes(const StragglerRows& rows, int dp, size_t threads) {
   return table;
 }
 
+// When each step begins and how long it takes. An op that is lost in a slow step would else seem to come early.
+class Spans {
+ public:
+  explicit Spans(const StragglerRows& rows)
+      : begin_(rows.steps.size(), std::numeric_limits<float>::infinity()),
+        end_(rows.steps.size(), -std::numeric_limits<float>::infinity()) {
+    for (const auto& piece : rows.pieces)
+      for (const StragglerRow& row : piece) {
+        begin_[row.step] = std::min<float>(begin_[row.step], row.start);
+        end_[row.step] = std::max<float>(end_[row.step], row.start + row.duration);
+      }
+    for (size_t step = 0; step < begin_.size(); ++step) mean_ += double{end_[step]} - double{begin_[step]};
+    mean_ /= static_cast<double>(std::max<size_t>(begin_.size(), 1));
+  }
+
+  // A moment of a step, as if each took as long as the mean of them.
+  double Scaled(uint32_t step, double moment) const {
+    const double span = double{end_[step]} - double{begin_[step]};
+    return span > 0 ? (moment - double{begin_[step]}) / span * mean_ : moment;
+  }
+
+ private:
+  std::vector<float> begin_, end_;  // s
+  double mean_ = 0;                 // s
+};
+
 // The first lane that has every op; without one, the mean over the lanes that have each.
 ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTable& lanes) {
   const size_t ops = table.ops().size();
@@ -125,6 +152,11 @@ ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTab
   const auto step_index = static_cast<uint32_t>(step - rows.steps.begin());
   std::vector<double> starts(ops), ends(ops);
   std::vector<uint32_t> seen(ops);
+  std::optional<Spans> spans;  // where lanes of several steps are averaged
+  if (only == nullptr) spans.emplace(rows);
+  const auto moment = [&](uint32_t in_step, float at) {
+    return spans ? spans->Scaled(in_step, static_cast<double>(at)) : static_cast<double>(at);
+  };
   for (const auto& piece : rows.pieces)
     for (const StragglerRow& row : piece) {
       if (only != nullptr && (row.step != step_index || row.dp != only->dp)) continue;
@@ -132,8 +164,8 @@ ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTab
       table.ops()[op].chunk = int16_t{row.chunk};  // -1: none
       table.ops()[op].microbatch = row.microbatch;
       table.ops()[op].global_chunk = row.global_chunk;
-      starts[op] += static_cast<double>(row.start);
-      ends[op] += static_cast<double>(row.start + row.duration);
+      starts[op] += moment(row.step, row.start);
+      ends[op] += moment(row.step, row.start + row.duration);
       ++seen[op];
     }
   ReferenceLane lane{table.ops(), std::vector<float>(ops), std::vector<float>(ops)};

@@ -27,7 +27,7 @@ def watch(command, preload, set_in_place):
     """Call in a forked worker, before the script runs. command: what exec would have run; preload: LD_PRELOAD for it, or "". set_in_place(name,
     value or None): whether it gave this process what the variable, or its absence, would have."""
     set_in_process, unset_in_process, worker, imported_before = os.putenv, os.unsetenv, os.getpid(), set(sys.modules)
-    began_with = os.environb.copy()  # the script repeats what it has changed since
+    began_with, began_in = os.environb.copy(), os.getcwd()  # the script repeats what it has changed since
 
     def putenv(name, value):
         name, value = os.fsencode(name), os.fsencode(value)
@@ -49,9 +49,9 @@ def watch(command, preload, set_in_place):
         elif set_in_place(os.fsdecode(name), None if value is None else os.fsdecode(value)):
             return
         elif value is not None:
-            begin(command, {**began_with, name: value}, preload, f"the script sets {os.fsdecode(name)}, which torch reads at its import")
+            begin(command, {**began_with, name: value}, began_in, preload, f"the script sets {os.fsdecode(name)}, which torch reads at its import")
         else:  # which it does again, and may count on having
-            begin(command, {**began_with, _REMOVED: name}, preload, f"the script removes {os.fsdecode(name)}, which torch reads at its import")
+            begin(command, {**began_with, _REMOVED: name}, began_in, preload, f"the script removes {os.fsdecode(name)}, which torch reads at its import")
 
     os.putenv, os.unsetenv = putenv, unsetenv  # os.environ looks them up with each change
 
@@ -91,14 +91,17 @@ def _is_of_torch(module):
     return isinstance(module, str) and module.split(".")[0] == "torch"
 
 
-def begin(command, environment, preload, why):
-    """Anew, by exec, with this environment. Returns where that can't be."""
+def begin(command, environment, folder, preload, why):
+    """Anew, by exec, with this environment, in this folder. Returns where that can't be."""
     if os.environ.get("LOCAL_RANK") == "0":
         print(f"lockstep: {why}: workers begin anew by exec", file=sys.stderr, flush=True)
     if preload:
         environment = {**environment, b"LD_PRELOAD": os.fsencode(preload)}
     sys.stdout.flush()
+    here = os.open(".", os.O_PATH)
     try:
+        os.chdir(folder)
         os.execve(command[0], command, environment)
     except OSError:
-        pass  # the script goes on without its setting, as it would have
+        os.fchdir(here)  # the script goes on without its setting, as it would have
+        os.close(here)

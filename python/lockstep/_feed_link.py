@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import pwd
 import socket
 import time
 
@@ -82,8 +83,19 @@ def default_socket():
     named, runtime = os.environ.get("LOCKSTEP_FEED_SOCKET"), os.environ.get("XDG_RUNTIME_DIR")
     if named:
         return named
-    base = os.path.join(runtime, "lockstep") if runtime and os.access(runtime, os.W_OK) else f"/tmp/lockstep-{os.geteuid()}"
-    return os.path.join(base, "feed.sock")
+    kept = runtime and os.access(runtime, os.W_OK) and not _goes_at_logout(runtime)
+    return os.path.join(runtime, "lockstep/feed.sock") if kept else f"/tmp/lockstep-{os.geteuid()}/feed.sock"
+
+
+def _goes_at_logout(runtime):
+    """As GoesAtLogout in lockstep/node/run_dir.h."""
+    user = os.geteuid()
+    if runtime != f"/run/user/{user}":
+        return False
+    try:
+        return not os.path.exists(f"/var/lib/systemd/linger/{pwd.getpwuid(user).pw_name}")
+    except KeyError:
+        return True
 
 
 def join(path, request, where, deadline, expected):

@@ -88,6 +88,15 @@ class Plan:
             self._lazy_size = sum(self._layouts[number].size for number in self._lazy)
         return self._described
 
+    def moved(self):
+        """Name of a tensor whose memory was replaced since the copy thread was told of it, under the tensor itself: what was copied may be another's by
+        then. None: none."""
+        for number in self._lazy:
+            batch, index = self._batch_of[number]
+            if self._kept[number].data_ptr() != (batch.pointers[index] or 0):
+                return self._names[number][2]
+        return None
+
     def needed(self, meta_size):
         """Bytes of a slot that holds a meta part of this size and the tensors."""
         return align(meta_size) + self._size

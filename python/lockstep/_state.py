@@ -43,11 +43,19 @@ def has_state(value):
     if isinstance(value, torch.Generator):
         return True
     if isinstance(value, torch.nn.Module):
-        return bool(value.state_dict())
+        return any(map(_keeps, value.modules()))
     try:
         return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
     except Exception:  # whatever the __getattr__ of a script's class raises
         return False
+
+
+def _keeps(module):
+    """Its state_dict() is not asked: one of FSDP gathers all parameters, and a script's own may refuse."""
+    if type(module).get_extra_state is not torch.nn.Module.get_extra_state:
+        return True
+    buffers = [tensor for key, tensor in module._buffers.items() if key not in module._non_persistent_buffers_set]
+    return any(tensor is not None for tensor in (*module._parameters.values(), *buffers))
 
 
 def holder_of(name, value, owned):
@@ -480,9 +488,12 @@ class PlainHolder(_EagerHolder):
         self.apart, self._told = {}, False
         replaced(self._plain(), [name], self._note, lambda container: container)
         self._names_apart = {id(item): path for path, item in self.apart.items()}
+        self.held = set(self._names_apart)  # ids of those of `apart` that were in it at the last capture
+        self.restored = frozenset()  # ids of what the checkpoint that is being restored has a holder for
 
     def capture(self):
         self._names, tensors = [], []
+        self.held.clear()
         rest = _take_out(self._plain(), self.name, self._names, tensors, self._leave)
         return self._names, tensors, rest
 
@@ -499,9 +510,10 @@ class PlainHolder(_EagerHolder):
         return item
 
     def _fill(self, item, path):
-        """Of a checkpoint from before such objects had holders of their own: a copy of one lies in its place."""
+        """A copy lies in the checkpoint of what took the place of another, and, in an older one, of each. Its state goes into what this script has
+        there, unless that comes back by itself."""
         own = self.apart.get(_name_of(path))
-        if own is None or own is item or type(own) is not type(item):
+        if own is None or own is item or type(own) is not type(item) or id(own) in self.restored:
             return item
         if isinstance(own, torch.Generator):
             own.set_state(item.get_state())
@@ -513,22 +525,36 @@ class PlainHolder(_EagerHolder):
         if type(item) in ATOMS:
             return item
         if id(item) in self._names_apart:
+            self.held.add(id(item))
             return _Apart(self._names_apart[id(item)])
         if not self._told and has_state(item):
             self._told = True
-            _client.warn(f"{_name_of(path)} came into {self.name!r} after Checkpoint was made: a restart puts a copy of it there, of which no "
-                         "other variable of the script knows; make Checkpoint when all is in it")
+            _client.warn(f"{_name_of(path)} came into {self.name!r} after Checkpoint was made: it is saved as one value, and a restart puts its state "
+                         "into what the script has in that place, or else a copy there, of which no other variable knows; make Checkpoint when all is in it")
         return item
 
     def restore(self, saved, rest):
         value = _with_copies(self.name, rest, saved, self.apart)
         if self.apart:
-            value = replaced(value, [self.name], self._fill, lambda container: container)
+            here = set()
+            value = replaced(value, [self.name], lambda item, path: self._seen(self._fill(item, path), here), lambda container: container)
+            self._tell_missing(here)
         if isinstance(self._value, list):
             self._value[:] = value
         else:
             self._value.clear()
             self._value.update(value)
+
+
+    @staticmethod
+    def _seen(item, ids):
+        ids.add(id(item))
+        return item
+
+    def _tell_missing(self, here):
+        missing = [name for name, item in self.apart.items() if id(item) not in here]
+        if missing:
+            _client.warn(f"{missing[0]} is not in the checkpoint, so it is no more in {self.name!r}, which is as it was saved")
 
 
 class StateDictHolder(_EagerHolder):

@@ -287,7 +287,7 @@ def _become_worker(request, worker, fds):
     module = request["module"] and (code or os.getcwd())
     hidden = _hidden_module(module, worker["command"][0])
     if hidden:
-        _anew.begin(exec_command, os.environb, _PRELOAD, f"the script has a module {hidden} of its own, and the import of torch another")
+        _anew.begin(exec_command, os.environb, os.getcwd(), _PRELOAD, f"the script has a module {hidden} of its own, and the import of torch another")
     _anew.watch(exec_command, _PRELOAD, _count_threads_as)
     _leave(_exit_status(worker["command"], module))
 
@@ -509,7 +509,7 @@ def _run(script, *args, module):
         sys.path.insert(0, module)
         return runpy._run_module_as_main(script)
     if pkgutil.get_importer(path) is not None:
-        sys.path.insert(0, script)
+        sys.path.insert(0, os.path.join(os.getcwd(), script))
         return runpy._run_module_as_main("__main__", alter_argv=False)
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
     main_module.__file__ = path

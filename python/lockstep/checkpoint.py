@@ -37,9 +37,11 @@ class Checkpoint:
     """Saves `state` after each step() and brings it back with restore(). All calls do nothing when Lockstep did not launch the script.
 
     state: {name: module | optimizer | tensor | torch.Generator | object with state_dict() and load_state_dict() | dict | list}. Such objects that are in
-    a dict or list come back in place too; its plain values are new ones.
+    a dict or list come back in place too, each by its state_dict() alone, as they do outside of one; its plain values are new ones.
     The generators of torch, random and numpy are always included. every: save after each `every`-th step. lazy=False copies all in
-    step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed.
+    step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed; and for one
+    that shares parameters with other processes (share_memory(), a queue of torch.multiprocessing) or resizes their storage between step() and
+    optimizer.step(), which frees what is being copied.
     replicas=True says that any rank's state is right for any other, though their tensors differ (running statistics of BatchNorm): then a
     world of another size (--nnodes MIN:MAX) goes on from it. Ranks whose tensors are all alike need not say so; never say it of sharded state.
     Raises CheckpointError when `state` can't be saved, or when a checkpoint does not fit it.
@@ -62,11 +64,16 @@ class Checkpoint:
         self._every, self._lazy = int(every), lazy
         self._owned = set()  # ids of the parameters that a given optimizer writes
         self._holders = _state.holders_of(state, self._owned)
+        self._containers = [holder for holder in self._holders.values() if isinstance(holder, _state.PlainHolder)]
+        self._ids = {name: id(value) for name, value in state.items()}  # of what each holder holds
+        self._apart = self._holders.keys() - state.keys()  # names of those that are there for what a container has
+        for name, item in (pair for container in self._containers for pair in container.apart.items() if pair[0] in self._apart):
+            self._ids[name] = id(item)
         self._holders[_RNG] = _state.RngHolder(_RNG, None)
         self._plan = None
         self._simplified = set()  # names of what pickle could not take as it was
         self._saves, self._capacity = 0, 0
-        self._token, self._stepped = object(), False
+        self._token = None  # since it stepped
         self._newest, self._ahead = None, 0  # the script's number of the newest step, and what Lockstep's is larger by
         self._watched = None  # (tensors, versions, wholes) that must not change until the optimizer runs
         self._watch_optimizers()
@@ -86,7 +93,7 @@ class Checkpoint:
             self._client.say_other_worlds(_client.CUT)
         result, step, meta, tensors = self._client.restore_point()
         if self._client.stepped_by is not None and result != _client.FRESH:
-            _client.warn("restore() of a Checkpoint that is made after another one has stepped gives nothing back: what a restart begins from is older")
+            self._refuse_to_step_back()
             return -1
         self._newest = step
         if result == _client.OK:
@@ -108,7 +115,7 @@ class Checkpoint:
             return
         if self._every is not None and self._saves == 0 and self._capacity == 0:
             self._reserve()
-        if self._client.stepped_by is not self._token:
+        if self._token is None or self._client.stepped_by is not self._token:
             self._take_over()
         number = self._count(operator.index(i))
         self._client.step(number, loss)
@@ -119,11 +126,22 @@ class Checkpoint:
 
     def _take_over(self):
         """From another, whose steps are over."""
-        if self._stepped:
+        if self._token is not None:
             from ._tensors import CheckpointError
 
             raise CheckpointError("two Checkpoints take turns, and each overwrites what the other has saved: give all of it to one, Checkpoint({...})")
-        self._stepped, self._client.stepped_by = True, self._token
+        before = self._client.stepped_by
+        self._client.stepped_by = self._token = _Token(0 if before is None else before.ordinal + 1)
+
+    def _refuse_to_step_back(self):
+        """What the job resumed from may be overwritten by now, and other ranks are where this process has gone on to."""
+        if self._token is not None:
+            from ._tensors import CheckpointError
+
+            raise CheckpointError("restore() after step(): what the job resumed from is older than that; end the process, and Lockstep starts it again "
+                                  "from the newest checkpoint")
+        _client.warn("restore() of a Checkpoint that is made after another one has stepped gives nothing back, for what the job resumed from is older: "
+                     "the script begins this one's steps at their beginning. To go on from the newest checkpoint, end the process: Lockstep starts it again")
 
     def _count(self, i):
         """Lockstep's number of the script's step `i`, larger than that of any step before."""
@@ -160,30 +178,44 @@ class Checkpoint:
         if not self._make_room(len(meta)):
             from ._tensors import CheckpointError
 
-            raise CheckpointError(f"{self._client.error()}; give more with `lockstep run --checkpoint-memory`, or run without Checkpoint")
+            why = self._client.error()
+            remedy = "" if "ulimit" in why else "; give more with `lockstep run --checkpoint-memory`"  # another limit than that of memory
+            raise CheckpointError(f"{why}{remedy}, or run without Checkpoint")
 
     def _capture(self):
         from . import _plan
 
         stamps, tensors, rests = [], [], {}
         for name, holder in self._holders.items():
+            if self._is_gone(name):
+                stamps.append(None)
+                continue
             stamp, some, rests[name] = holder.capture()
             stamps.append(stamp)
             tensors += some
+        if self._token is not None and self._token.ordinal != 0:
+            rests[_RNG]["ordinal"] = self._token.ordinal
         if self._ahead != 0:
             rests[_RNG]["step"] = self._newest
         if self._plan is None or stamps != self._plan.stamps or not self._plan.update(tensors):
             self._plan = _plan.Plan(stamps, self._names(), tensors)
         return self._plan.described() + self._pickle(rests), tensors
 
+    def _is_gone(self, name):
+        """No dict or list has it any more: asked after those were captured, which come first."""
+        return name in self._apart and not any(self._ids[name] in container.held for container in self._containers)
+
+    def _living(self):
+        return [holder for name, holder in self._holders.items() if not self._is_gone(name)]
+
     def _names(self):
         """(holder, number in the holder, tensor's name, place, lazy) of all tensors, in capture's order."""
         self._find_owned()  # a parameter group may have been added
-        return [(name, number, tensor, place, holder.lazy(number)) for name, holder in self._holders.items()
+        return [(holder.name, number, tensor, place, holder.lazy(number)) for holder in self._living()
                 for number, (tensor, place) in enumerate(holder.names())]
 
     def _pickle(self, rests):
-        for name in self._simplified:
+        for name in self._simplified & rests.keys():
             rests[name], _ = self._holders[name].simplified(rests[name])
         try:
             return pickle.dumps(rests, protocol=4)
@@ -230,7 +262,7 @@ class Checkpoint:
             self._owned.update(map(id, holder.parameters()))
 
     def _optimizer_holders(self):
-        return [holder for holder in self._holders.values() if hasattr(holder, "optimizer")]
+        return [holder for holder in self._living() if hasattr(holder, "optimizer")]
 
     def _watch_optimizers(self):
         self._find_owned()
@@ -261,14 +293,18 @@ class Checkpoint:
         """The copy must still be of step(): the client compares what it copied, and torch counts what is written to a tensor. A write
         before the tensor's turn in the copy is seen by both, a later one by torch alone."""
         stale = self._client.save_wait() == _client.STALE
+        moved = None if self._watched is None else self._plan.moved()
         written = self._written()
         self._watched = None
-        if written is None and not stale:
+        if moved is None and written is None and not stale:
             return
         if not stale and self._saves > _TRIAL_SAVES:
             self._client.save_spoil()
         self._lazy = False
-        if written is None:
+        if moved is not None:
+            _client.warn(f"the memory of {moved} was replaced between step() and optimizer.step(), by share_memory(), a queue of torch.multiprocessing "
+                         "or storage().resize_(): from now on step() itself copies everything")
+        elif written is None:
             _client.warn("what step() was copying was written before optimizer.step(), by something that torch does not count (such as .data): "
                          "that checkpoint is thrown away, and from now on step() itself copies everything")
         else:
@@ -276,7 +312,7 @@ class Checkpoint:
                          "from now on step() itself copies everything")
 
     def _versions(self, tensors):
-        wholes = [pair for holder in self._holders.values() if hasattr(holder, "wholes") for pair in holder.wholes()]
+        wholes = [pair for holder in self._living() if hasattr(holder, "wholes") for pair in holder.wholes()]
         watched = self._plan.lazy_ones(tensors) + [tensor for _, tensor in wholes]
         return watched, [tensor._version for tensor in watched], wholes
 
@@ -305,8 +341,7 @@ class Checkpoint:
             _imported.load(ordered, table, layout, buffer, _client.warn if self._client.rank == 0 else lambda text: None)
             return step
         entries, rests = pickle.loads(layout), pickle.loads(rest)
-        apart = {name for holder in self._holders.values() for name in getattr(holder, "apart", ())}
-        if rests.keys() != self._holders.keys() - (apart - rests.keys()):
+        if rests.keys() != self._holders.keys() - (self._apart - rests.keys()):
             raise _tensors.CheckpointError(f"the checkpoint of step {step} holds {_listed(rests)}, but this script gives {_listed(self._holders)}: "
                                            "restore with the script that wrote it, or start the run afresh")
         layouts = [_tensors.Layout.from_tuple(values) for _, _, values in entries]
@@ -316,8 +351,13 @@ class Checkpoint:
         saved = {name: {} for name in rests}
         for (name, number, _), pair in zip(entries, _tensors.views(layouts, buffer)):
             saved[name][number] = pair
+        for container in self._containers:
+            container.restored = {self._ids[name] for name in rests if name != _RNG}
         for name in sorted(rests, key=self._restore_order):
             self._holders[name].restore([saved[name][number] for number in sorted(saved[name])], rests[name])
+        if rests[_RNG].get("ordinal", 0) != 0:
+            _client.warn(f"the checkpoint of step {step} was saved by a later Checkpoint than this script's first, which it is loaded into: a script that "
+                         "trains in stages needs one Checkpoint of all stages, with the number of the stage in it")
         return rests[_RNG].get("step", step)
 
     def _gpu_of_parameters(self):
@@ -344,6 +384,15 @@ class Checkpoint:
     def _restore_order(self, name):
         """Optimizers after the modules whose shapes are checked; RNG last, since loading may draw from it."""
         return name == _RNG, hasattr(self._holders[name], "optimizer")
+
+
+class _Token:
+    """Of a Checkpoint that has stepped: the client has it, and not the Checkpoint, which would outlive its function there."""
+
+    __slots__ = ("ordinal",)
+
+    def __init__(self, ordinal):
+        self.ordinal = ordinal
 
 
 class _Mark:

@@ -1,6 +1,10 @@
 /* A module with a gloo of its own, whose functions other modules may see, as pygloo has one. */
 
-void _ZN4gloo7barrierERNS_14BarrierOptionsE(int* options) { *options = 42; }
+#ifndef ANSWER
+#define ANSWER 42
+#endif
+
+void _ZN4gloo7barrierERNS_14BarrierOptionsE(int* options) { *options = ANSWER; }
 
 int passes_a_barrier(void);
 int passes_a_barrier(void) {

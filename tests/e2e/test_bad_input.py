@@ -68,6 +68,30 @@ class Refused(RunTest):
         self.assertEqual(2, done.returncode, done)
         self.assertIn("the disk is full", done.stderr)
 
+    def test_limits_on_files(self):
+        """One line, wherever the limit is met, and before anything runs."""
+        for limit, counts, why in (("-f", (1, 4, 10), "File too large"), ("-n", (14, 16, 24, 50), "raise `ulimit -n`")):
+            for count in counts:
+                with self.subTest(limit, count=count):
+                    run = self.limited(limit, count, self.python_file("open('/dev/null')"))
+                    run.finish(2, timeout=20)
+                    self.assertRegex(run.stderr(), f"^lockstep: [^\n]*{why}[^\n]*\n$")
+
+    def test_files_that_are_too_small_for_the_checkpoints(self):
+        script = self.python_file("import torch, lockstep\nckpt = lockstep.Checkpoint({'model': torch.nn.Linear(1000, 1000)})\n"
+                                  "ckpt.restore()\nckpt.step(0)\n")
+        run = self.limited("-f", 200, script)
+        run.finish(1, timeout=30)
+        self.assertRegex(run.stderr(), "shared memory for lockstep-slot0: File too large; raise `ulimit -f`, or run without Checkpoint", run)
+
+    def limited(self, limit, count, script):
+        return Run(self, script, ranks=1, prefix=["sh", "-c", f'ulimit {limit} {count}; exec "$@"', "sh"])
+
+    def python_file(self, text):
+        path = self.folder() / "train.py"
+        path.write_text(text)
+        return str(path)
+
     def test_a_copy_of_a_run_directory(self):
         run = Run(self, "no_torch.py", options=["--allow-drill"])
         run.finish()

@@ -186,11 +186,12 @@ class Harmless(CollectTest):
 
     def test_another_gloo_of_its_own(self):
         """A module that has one linked in calls its own, whatever is preloaded, and whether or not torch is there."""
-        library = pathlib.Path(DETOUR).with_name("liblockstep-test-own_gloo.so")
+        libraries = [str(pathlib.Path(DETOUR).with_name(f"liblockstep-test-own_gloo{version}.so")) for version in ("", "_2")]
+        calls = f"import ctypes; print([ctypes.CDLL(path).passes_a_barrier() for path in {libraries} * 2])"
         for imports in ("", "import torch; "):
-            done = subprocess.run([PYTHON, "-c", f"{imports}import ctypes; print(ctypes.CDLL('{library}').passes_a_barrier())"],
+            done = subprocess.run([PYTHON, "-c", imports + calls],
                                   env={**inherited(), "LD_PRELOAD": GLOO}, capture_output=True, text=True, timeout=120, check=False)
-            self.assertEqual((0, "42\n"), (done.returncode, done.stdout), done.stderr)
+            self.assertEqual((0, "[42, 43, 42, 43]\n"), (done.returncode, done.stdout), done.stderr)
 
     def test_damaged_trails(self):
         job = Attached(self, *STEPS, "--slow", "0")

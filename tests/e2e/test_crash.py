@@ -1,8 +1,7 @@
 """A rank dies: it is named, all ranks go on from memory, and the result is that of an undisturbed run, bit for bit."""
-import signal
 import unittest
 
-from harness import Run, RunTest, ddp, kill
+from harness import Run, RunTest, ddp
 
 
 class Crash(RunTest):
@@ -56,27 +55,6 @@ class Crash(RunTest):
         for text, incident in zip(["SIGABRT", "exit code 3", "ValueError"], run.faults()):
             self.assertIn(text, incident["headline"], run)
         run.assert_undisturbed_result()
-
-    def test_a_script_that_tells_no_steps(self):
-        """After a minute it counts as training, and its incident closes; one that has joined and loads for as long does not."""
-        script = self.folder() / "loads.py"
-        script.write_text("import time\nimport lockstep\nckpt = lockstep.Checkpoint({'at': {'step': 0}})\nprint('loads', flush=True)\ntime.sleep(600)\n")
-        loads = Run(self, str(script), ranks=1)
-        loads.wait("it loads", lambda: "loads" in loads.stdout())
-        run = Run(self, "/bin/sleep", "600", ranks=2, options=["--no-python", "--allow-drill"])
-        run.wait("its ranks run", lambda: len(run.pids()) == 2)
-        kill(run.pids()[0], signal.SIGKILL)
-        run.wait("its incident is closed", lambda: run.incidents() and run.incidents()[0]["closed"], timeout=90)
-        status = run.status()
-        self.assertEqual(("running", 2, -1), (status["state"], status["epoch"], status["step"]), run)
-        self.assertEqual({("running", -1)}, {(rank["state"], rank["step"]) for rank in status["ranks"]}, run)
-        self.assertEqual("starting", loads.status()["state"], loads)
-        self.assertEqual(0, run.ask("drill", "kill", "--rank", "1").returncode, run)
-        run.wait("it is restarted", lambda: run.epoch() == 3)
-        self.assertTrue(run.incidents()[1]["headline"].endswith(" [drill]"), run)
-        for each in (run, loads):
-            self.assertEqual(0, each.ask("stop").returncode, each)
-            each.finish(1)
 
     def assert_steps_lost(self, run, died_in):
         """A rank that dies in step s has finished s - 1, as have all others; where they went on, the job's log says."""

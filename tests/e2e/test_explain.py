@@ -102,6 +102,10 @@ class Explain(unittest.TestCase):
         self.assertEqual([2, 3], others["unsettled"]["ask_ranks"])
         self.assertEqual("healthy, as far as these ranks tell", others["verdict"])
         self.assertGreater(others["unsettled"]["at_most_s"], report["step_s"]["measured"] - report["step_s"]["ideal"])
+        transient = self.simulate("--ranks", 5, "--fault", "transient_worker:dp=3,factor=1.8,steps=3-6", kind="kineto")
+        for cause in self.explain("--kineto", transient / "rank-1.json.gz")["causes"]:
+            self.assertEqual("fabric", cause["cause"])
+            self.assertIn("or a rank whose file is not here was late", cause["evidence"][-1])
         text = gzip.decompress(files[3].read_bytes())
         (self.folder / "rank-3.json").write_bytes(text[:len(text) // 2])
         self.assertEqual(1, self.explain("--kineto", *files[:3], "rank-3.json")["counters"]["damaged_events"])
@@ -266,6 +270,20 @@ class Explain(unittest.TestCase):
         self.assertEqual([[]] * 3 + [[("worker", [7])]] * 2, [self.named(report) for report in reports])
         process.send_signal(signal.SIGINT)
         self.assertEqual(0, process.wait(60))
+
+    def test_watch_goes_on_after_a_step_that_lacks_a_row(self):
+        job = self.simulate("--dp", 1, "--pp", 2, "--steps", 5)
+        header, *rows = gzip.decompress((job / "trace.csv.gz").read_bytes()).decode().splitlines(keepends=True)
+        rows.remove(next(row for row in rows if row.split(",")[3:5] == ["1", "forward-compute"]))
+        (job / "t.csv").write_text("".join([header, *sorted(rows, key=lambda row: int(row.split(",")[3]))]))
+        process = subprocess.Popen([BINARY, "explain", "--watch", job / "t.csv", "--meta", job / "meta.yaml", "--window", "1", "--json"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual([0, 2, 3], [json.loads(process.stdout.readline())["step"] for _ in range(3)])
+        self.assertRegex(process.stderr.readline(), "^lockstep: step 1: .*forward")
 
     def test_bad_input(self):
         job = self.simulate("--steps", 2)

@@ -62,7 +62,9 @@ class Fed(RunTest):
     def explain(self, run):
         done = subprocess.run([BINARY, "explain", str(run.dir), "--json"], capture_output=True, text=True, timeout=60)
         self.assertEqual(0, done.returncode, done.stderr)
-        return json.loads(done.stdout)
+        report = json.loads(done.stdout)
+        self.assertEqual(json.loads((run.dir / "run.json").read_text())["job"], report["job"])
+        return report
 
     def causes(self, run):
         report = self.explain(run)

@@ -37,6 +37,28 @@ class Watcher(test_watcher.WatcherTest):
     def test_killed_and_resumed(self):
         self.assert_killed_and_resumed()
 
+    @unittest.skipUnless(UID, "it takes two users")
+    def test_is_not_resumed_by_another(self):
+        """What root makes there would be closed to the run's own user."""
+        run = self.start_long_job()
+        self.kill_watcher(run)
+        run.uid = None
+        self.assertEqual(2, run.resume().wait(30), run)
+        self.assertIn(f"{run.dir} belongs to uid {UID}: go on with it as that user", run.stderr(), run)
+        run.uid = UID
+        run.resume()
+        run.wait_for_step(run.steps()[-1]["step"] + 5)
+        self.assertEqual(0, run.ask("stop").returncode, run)
+        run.finish(1)
+
+    @unittest.skipUnless(UID, "it takes two users")
+    def test_that_may_not_be_asked_is_not_gone(self):
+        run = self.start_long_job()
+        os.chown(run.dir / "control.sock", 0, 0)
+        for command in "status", "incidents", "stop":
+            answer = run.ask(command)
+            self.assertEqual((2, True), (answer.returncode, "Permission denied" in answer.stderr), answer)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -236,6 +236,20 @@ class StartMethods(RunTest):
         self.assertEqual([{"threads": 1, "forked": False, "collected": True, "variable": "1", "preload": None}] * 2, seen, run)
         self.assertEqual(1, run.stderr().count("the script sets OMP_SCHEDULE, which torch reads at its import"), run)
 
+    def test_it_begins_anew_in_the_folder_in_which_it_began(self):
+        for module in ([], ["-m"]):
+            with self.subTest(module):
+                folder = self.folder()
+                folder.chmod(0o755)
+                (folder / "work").mkdir()
+                above = f'os.chdir({str(folder / "work")!r})\nos.environ["OMP_SCHEDULE"] = "static"'
+                (folder / "moves.py").write_text(f"import os, sys\nsys.stdout.write(os.getcwd() + ' ')\n{above}\nimport torch\nsys.stdout.write(os.getcwd())\n")
+                script = "moves" if module else os.path.relpath(folder / "moves.py", "/tmp/anywhere")
+                run = Run(self, script, ranks=1, options=[*module, "--start-method", "zygote"], env={"PYTHONPATH": str(folder)})
+                run.finish()
+                began_in, again_in, trains_in = run.stdout().split()
+                self.assertEqual((began_in, str(folder / "work")), (again_in, trains_in), run)
+
     def test_what_the_script_removes_before_it_imports_torch_counts(self):
         seen = {method: self.sets(method, 'os.environ.pop("OMP_NUM_THREADS")')[1] for method in METHODS}
         self.assertEqual(seen["exec"], seen["zygote"])  # which began anew
@@ -286,6 +300,19 @@ class StartMethods(RunTest):
                     run = Run(self, path, "a", ranks=1, options=["--start-method", method])
                     run.finish()
                     self.assertEqual(f"__main__ part {[path, 'a']} {path}", run.stdout(), run)
+
+    def test_an_archive_that_changes_its_folder_finds_its_parts(self):
+        for method in METHODS:
+            with self.subTest(method):
+                folder = self.folder() / "app"
+                folder.mkdir()
+                folder.parent.chmod(0o755)
+                (folder / "part.py").write_text("NAME = 'part'\n")
+                (folder / "__main__.py").write_text("import os, sys\nos.chdir('/')\nimport part\nsys.stdout.write(f'{part.NAME} {sys.argv[0]} {sys.path[0]}')\n")
+                path = zipped(folder)
+                run = Run(self, os.path.relpath(path, "/tmp/anywhere"), ranks=1, options=["--start-method", method])
+                run.finish()
+                self.assertEqual(f"part {run.command[-1]} {run.folder}/{run.command[-1]}", run.stdout(), run)
 
     def test_the_exception_of_a_child_is_not_its_rank_s(self):
         for method in METHODS:

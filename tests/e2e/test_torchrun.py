@@ -83,6 +83,25 @@ while True:
 '''
 
 
+SAVES_WHEN_ASKED_TO_END = '''
+import os, signal, sys, time
+import torch
+from torch.utils.data import DataLoader
+
+asked = []
+signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+loader = DataLoader(range(100_000), num_workers=2)
+for batch in loader:
+    open(f"{sys.argv[1]}/ready.{os.environ['RANK']}", "w").close()
+    time.sleep(0.02)
+    if asked:
+        break
+for _ in range(20):  # what a save takes
+    time.sleep(0.05)
+open(f"{sys.argv[1]}/saved.{os.environ['RANK']}", "w").close()
+'''
+
+
 class TorchrunTest(RunTest):
     maxDiff = None
 
@@ -253,7 +272,19 @@ class DryRun(TorchrunTest):
         done = subprocess.run([BINARY, "run", "--python", PYTHON, *options, "--dry-run", self.script("")], capture_output=True, text=True,
                               timeout=20, env=inherited())
         self.assertEqual(0, done.returncode, done.stderr)
+        self.notices = done.stderr
         return done.stdout
+
+    def test_says_what_has_no_effect(self):
+        self.plan("--nproc-per-node", "2", "--tee", "0:1,9:2")
+        self.assertEqual("lockstep: --tee 0:1,9:2 has no effect on rank 9: this node has 2 ranks\n", self.notices)
+
+    def test_refuses_what_would_be_refused(self):
+        for job in "../x", "a/b", "..":
+            done = subprocess.run([BINARY, "run", "--python", PYTHON, "--job", job, "--dry-run", self.script("")], capture_output=True, text=True,
+                                  timeout=20, env=inherited(), check=False)
+            self.assertEqual((2, f'lockstep: a job\'s name is the name of a directory: expected one without /, found "{job}"\n'),
+                             (done.returncode, done.stderr))
 
     def test_says_what_would_be(self):
         for options, there, not_there in (
@@ -423,6 +454,24 @@ class Signals(TorchrunTest):
                 run.finish(1, timeout=20)
                 self.assertEqual([str(int(number))] * 2, [path.read_text() for path in folder.glob("heard.*")], run)
                 self.assertIn(f"stopped by {number.name}", run.stderr(), run)
+
+    def assert_saves(self, *command, options=()):
+        folder = self.output_folder()
+        run = Run(self, *command, str(folder), ranks=2, options=options)
+        run.wait("both workers", lambda: len(list(folder.glob("ready.*"))) == 2)
+        run.watcher.send_signal(signal.SIGTERM)
+        run.finish(1, timeout=20)
+        self.assertEqual(2, len(list(folder.glob("saved.*"))), run)
+        self.assertNotIn("Traceback", run.stderr(), run)
+
+    def test_do_not_end_the_processes_that_load_data(self):
+        self.assert_saves(self.script(SAVES_WHEN_ASKED_TO_END))
+
+    def test_reach_what_a_shell_runs(self):
+        """The shell itself ends at once, and what it has started has the grace none the less."""
+        shell = self.script(f'#!/bin/sh\n{self.python} "$1" "$2"\nexit $?\n', "job.sh", 0o755)
+        script = SAVES_WHEN_ASKED_TO_END.replace("num_workers=2", "num_workers=0")
+        self.assert_saves(shell, self.script(script), options=["--no-python"])
 
     def test_that_are_not_to_be_handled(self):
         run, folder = self.start(options=["--signals-to-handle", "SIGTERM,SIGUSR1"])

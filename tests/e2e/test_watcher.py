@@ -1,6 +1,8 @@
 """Whoever watches goes away (coordinator and agent are one process, `lockstep run`), or the terminal does: training
 goes on, and another watcher takes over."""
+import fcntl
 import os
+import shutil
 import signal
 import unittest
 
@@ -30,6 +32,7 @@ class WatcherTest(RunTest):
         workers = self.kill_watcher(run)
         run.wait_for_step(run.steps()[-1]["step"] + 5, watched=False)
         self.assertEqual("unwatched", run.status()["state"], run)
+        self.assertIn(f"go on with `lockstep run --resume {run.dir}`", run.status()["trouble"], run)
         run.resume()
         run.wait("adoption", lambda: run.pids() == workers)
         run.finish()
@@ -130,17 +133,46 @@ class Watcher(WatcherTest):
             self.assertIn("nothing to adopt", run.stderr(), run)
             self.assertIn("its workers are gone: start a new run in another --run", run.stderr(), run)
         self.assertEqual([], run.incidents(), run)
-        self.assertIn("its workers are gone: start a new run", run.ask("stop").stderr, run)
+        gone = "nobody watches this run; its workers are gone: start a new run"
+        self.assertIn(gone, run.ask("stop").stderr, run)
+        self.assertIn(gone, run.ask("status").stdout.splitlines()[0], run)
+        self.assertIn(gone, run.ask("top", "--once").stdout, run)
         self.assertEqual(2, run.start("--run", str(run.dir), *run.command).wait(30), run)
         self.assertIn("already holds a run; its workers are gone: start a new run in another --run", run.stderr(), run)
         drill = run.ask("drill", "kill", "--rank", "1")
         self.assertEqual((2, True), (drill.returncode, "nobody watches this run" in drill.stderr), f"{drill}\n{run}")
+
+    def test_its_run_directory_is_removed(self):
+        """Training goes on until it must be restarted; workers are not started where they would not find us."""
+        disk = self.folder() / "checkpoints"
+        run = Run(self, "ddp.py", *ddp(LONG, step_time=0.1), options=["--checkpoint-dir", str(disk), "--checkpoint-interval-s", "1000"])
+        run.wait_for_step(5)
+        workers = run.pids()
+        with self.assertRaises(BlockingIOError, msg="nor would systemd-tmpfiles remove what is old in it"):
+            self.lock(run.dir)
+        shutil.rmtree(run.dir)
+        run.wait_for_step(15)
+        os.kill(workers[2], signal.SIGKILL)
+        run.finish(3)
+        self.assertIn(f"the run directory {run.dir} was removed", run.stderr(), run)
+        self.assertNotIn("goes on without Lockstep", run.stderr(), run)
+        self.assertEqual([1], sorted({line["epoch"] for line in run.steps()}), run)
+        self.assertTrue(list(disk.glob("step_*")), "what was in memory went to disk at the end")
+
+    def lock(self, folder):
+        """As systemd-tmpfiles does before it removes what lies there."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        self.addCleanup(os.close, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def test_nothing_to_resume(self):
         run = Run(self, "ddp.py", *ddp())
         run.finish()
         self.assertEqual(2, run.resume().wait(30), run)
         self.assertIn("has ended", run.stderr(), run)
+        self.assertRegex(run.ask("status").stdout, "^state +finished: completed\n", run)
+        self.assertEqual(2, run.start("--run", str(run.dir), *run.command).wait(30), run)
+        self.assertIn("already holds a run; it has ended (completed): choose another --run for a new one", run.stderr(), run)
         self.assertEqual(2, run.start("--resume", str(run.folder)).wait(30), run)
         self.assertIn("holds no run", run.stderr(), run)
 

@@ -195,7 +195,26 @@ class Numbers(Starter):
         self.starter.start_epoch(2, restore=(1, 5))
         found, stderr = in_worker(self.stages)
         self.assertEqual([2, -1], found)
+        self.assertIn("the checkpoint of step 5 was saved by a later Checkpoint than this script's first", stderr)
         self.assertIn("made after another one has stepped gives nothing back", stderr)
+
+    def test_one_that_has_stepped_does_not_go_back(self):
+        def work():
+            ckpt = lockstep.Checkpoint({"v": [1]})
+            found = [ckpt.restore()]
+            ckpt.step(found[0] + 1)
+            try:
+                found.append(ckpt.restore())
+            except lockstep.CheckpointError as error:
+                found.append(str(error))
+            return found
+
+        self.starter.start_epoch(1)
+        self.assertEqual([-1, -1], self.work(work))
+        self.starter.start_epoch(2, restore=(1, 0))
+        found = self.work(work)
+        self.assertEqual(0, found[0])
+        self.assertIn("restore() after step()", found[1])
 
 
 class Saving(Starter):
@@ -247,6 +266,14 @@ class Saving(Starter):
         self.assertIn("by something that torch does not count (such as .data)", stderr)
         self.assertEqual(self.starter.field(88), 1)
         self.assertEqual(self.starter.done(), {(1, 28), (1, 29)})
+
+    def test_memory_that_is_replaced_under_its_tensor_spoils_one_checkpoint(self):
+        """As a queue of torch.multiprocessing does; torch counts no write, and what was copied may be another tensor's by then."""
+        _, stderr = in_worker(lambda: train_bypassing(steps=9, from_step=6, write=lambda bias: bias.share_memory_(), of="bias"))
+        self.assertEqual(stderr.count("\n"), 1, stderr)
+        self.assertIn("the memory of net.bias was replaced between step() and optimizer.step()", stderr)
+        self.assertEqual(self.starter.field(88), 1)
+        self.assertEqual(self.starter.done(), {(1, 7), (1, 8)})
 
     def test_swapped_memory_and_a_grown_model(self):
         def grow():
@@ -337,8 +364,8 @@ def clamp(weight):
         weight.clamp_(-1, 1)
 
 
-def train_bypassing(steps, from_step, write=clamp):
-    """Writes to a parameter after each step() from `from_step` on. The state is so large that it is copied beside the next forward."""
+def train_bypassing(steps, from_step, write=clamp, of="weight"):
+    """Writes to a parameter, `of` the net, after each step() from `from_step` on. The state is so large that it is copied beside the next forward."""
     net = nn.Linear(1500, 1500)
     optimizer = adam(net.parameters())
     ckpt = lockstep.Checkpoint({"net": net, "optimizer": optimizer})
@@ -347,7 +374,7 @@ def train_bypassing(steps, from_step, write=clamp):
         optimizer.step()
         ckpt.step(i)
         if i >= from_step:
-            write(net.weight)
+            write(getattr(net, of))
     ckpt._client.save_wait()
 
 
@@ -614,6 +641,7 @@ class Devices(unittest.TestCase):
     def test_the_gpu_of_the_parameters_is_where_they_come_back(self):
         def on(*devices):
             ckpt = lockstep.Checkpoint.__new__(lockstep.Checkpoint)
+            ckpt._apart = frozenset()
             parameters = [types.SimpleNamespace(device=torch.device(device)) for device in devices]
             ckpt._holders = {"net": types.SimpleNamespace(module=types.SimpleNamespace(parameters=lambda: parameters))}
             return ckpt._gpu_of_parameters()

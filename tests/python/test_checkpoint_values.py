@@ -1,5 +1,6 @@
 """What lockstep.Checkpoint makes of optimizers and containers of any type: each comes back as what it was, or says what it comes back as."""
 import collections
+import copy
 import json
 import os
 import pickle
@@ -22,6 +23,12 @@ def trained(make_optimizer, steps):
         optimizer.step()
         scheduler.step()
     return net, optimizer, scheduler
+
+
+def filled(value):
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(net.weight, value)
+    return net
 
 
 class Counting(torch.optim.Optimizer if torch else object):
@@ -486,6 +493,75 @@ class Inside(Starter):
 
         self.starter.start_epoch(1)
         self.assertRegex(in_worker(late)[1], "^lockstep: state.net came into 'state' after Checkpoint was made: .*\n$")
+
+    def replaced_and_restored(self, make, change):
+        """(make() of a script that restores what another saved after change(state), what it was told)."""
+        def save():
+            state = make()
+            ckpt = lockstep.Checkpoint({"s": state})
+            for i in range(4):
+                change(state, i)
+                ckpt.step(i)
+
+        def restore():
+            state = make()
+            before = dict(state)
+            lockstep.Checkpoint({"s": state}).restore()
+            return [(key, state[key] is before.get(key), look(state[key])) for key in state]
+
+        def look(item):
+            if isinstance(item, nn.Module):
+                return item.weight.item()
+            return item.param_groups[0]["lr"] if isinstance(item, torch.optim.Optimizer) else item.last_epoch
+
+        self.starter.start_epoch(1)
+        in_worker(save)
+        self.starter.start_epoch(2, restore=(1, 3))
+        return in_worker(restore)
+
+    def test_one_that_took_the_place_of_another_is_the_one_that_comes_back(self):
+        def make():
+            net = filled(0)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            return {"online": net, "target": filled(0), "opt": optimizer, "schedule": torch.optim.lr_scheduler.StepLR(optimizer, 1)}
+
+        def change(state, i):
+            with torch.no_grad():
+                state["online"].weight.add_(2)
+            state["target"] = copy.deepcopy(state["online"])
+            state["opt"] = torch.optim.SGD(state["online"].parameters(), lr=0.001)
+            state["schedule"] = torch.optim.lr_scheduler.StepLR(state["opt"], 1)
+            state["schedule"].last_epoch = 40 + i
+
+        found, _ = self.replaced_and_restored(make, change)
+        self.assertEqual([("online", True, 8), ("target", True, 8), ("opt", True, 0.001), ("schedule", True, 43)], found)
+
+    def test_where_one_was_in_two_places_and_one_of_them_has_another(self):
+        def make():
+            net = filled(0)
+            return {"online": net, "best": net}
+
+        def change(state, i):
+            if i == 1:
+                state["best"] = copy.deepcopy(state["online"])
+            with torch.no_grad():
+                state["online"].weight.add_(2)
+
+        found, _ = self.replaced_and_restored(make, change)
+        self.assertEqual([("online", True, 8), ("best", False, 2)], found)
+
+    def test_one_that_was_taken_out_is_saved_no_more(self):
+        found, said = self.replaced_and_restored(lambda: {"a": filled(1), "b": filled(2)}, lambda state, i: state.pop("a", None))
+        self.assertEqual([("b", True, 2)], found)
+        self.assertEqual("lockstep: s.a is not in the checkpoint, so it is no more in 's', which is as it was saved\n", said)
+
+    def test_its_own_state_dict_is_not_asked(self):
+        class Sharded(nn.Linear):
+            def state_dict(self, *args, **kwargs):
+                raise RuntimeError("gather first")
+
+        self.starter.start_epoch(1)
+        self.assertEqual({"s", "s.net"}, self.work(lambda: set(lockstep.Checkpoint({"s": {"net": Sharded(1, 1)}})._ids)))
 
     def test_they_are_imported_by_the_names_of_their_places(self):
         from lockstep import _imported, _state

@@ -1,0 +1,32 @@
+"""Scripts that tell no steps: when they count as training."""
+import signal
+import unittest
+
+from harness import Run, RunTest, kill
+
+
+class NoSteps(RunTest):
+    def test_counts_as_training_after_a_minute(self):
+        """After a minute it counts as training, and its incident closes; one that has joined and loads for as long does not."""
+        script = self.folder() / "loads.py"
+        script.write_text("import time\nimport lockstep\nckpt = lockstep.Checkpoint({'at': {'step': 0}})\nprint('loads', flush=True)\ntime.sleep(600)\n")
+        loads = Run(self, str(script), ranks=1)
+        loads.wait("it loads", lambda: "loads" in loads.stdout())
+        run = Run(self, "/bin/sleep", "600", ranks=2, options=["--no-python", "--allow-drill"])
+        run.wait("its ranks run", lambda: len(run.pids()) == 2)
+        kill(run.pids()[0], signal.SIGKILL)
+        run.wait("its incident is closed", lambda: run.incidents() and run.incidents()[0]["closed"], timeout=90)
+        status = run.status()
+        self.assertEqual(("running", 2, -1), (status["state"], status["epoch"], status["step"]), run)
+        self.assertEqual({("running", -1)}, {(rank["state"], rank["step"]) for rank in status["ranks"]}, run)
+        self.assertEqual("starting", loads.status()["state"], loads)
+        self.assertEqual(0, run.ask("drill", "kill", "--rank", "1").returncode, run)
+        run.wait("it is restarted", lambda: run.epoch() == 3)
+        self.assertTrue(run.incidents()[1]["headline"].endswith(" [drill]"), run)
+        for each in (run, loads):
+            self.assertEqual(0, each.ask("stop").returncode, each)
+            each.finish(1)
+
+
+if __name__ == "__main__":
+    unittest.main()
