@@ -36,12 +36,14 @@ double MeanLoss(const ls_board& board, const std::vector<Worker>& workers) {
   return known > 0 ? sum / known : std::nan("");
 }
 
-// The step first: a loss may be newer than its step, and never older.
-std::vector<LossWatch::Seen> LossesNow(const RunSpec& spec, const ls_board& board, const std::vector<Worker>& workers) {
+// The step first: a loss may be newer than its step, and never older. The board's own epoch is 0 once its ranks are to
+// end, and what they told stays.
+std::vector<LossWatch::Seen> LossesOf(uint64_t epoch, const RunSpec& spec, const ls_board& board,
+                                      const std::vector<Worker>& workers) {
   std::vector<LossWatch::Seen> seen;
   for (const Worker& worker : workers) {
     const ls_rank_block& block = board.rank[worker.rank];
-    if (Load(block.epoch) != Load(board.epoch)) continue;
+    if (Load(block.epoch) != epoch) continue;
     const int64_t step = Load(block.step);
     seen.push_back({GlobalRank(spec, worker.rank), step, std::bit_cast<double>(Load(block.loss_bits))});
   }
@@ -296,7 +298,7 @@ void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
 // The last word on its losses too: whatever ended the epoch, what it had saved may have been bad by then.
 void Agent::AllStopped(uint64_t epoch) {
   if (link_.board() != nullptr && watch_.epoch() == epoch)
-    losses_.Take(EpochId(epoch), LossesNow(spec_, **link_.board(), watch_.workers()));
+    losses_.Take(EpochId(epoch), LossesOf(epoch, spec_, **link_.board(), watch_.workers()));
   Remember(EpochId(epoch), control::EpochStopped{EpochId(epoch), losses_.BadFrom()});
 }
 
@@ -412,7 +414,7 @@ void Agent::Tick() {
   SayLoopBegins();
   if (watch_.epoch() != 0) {
     control::Samples samples = watch_.Take(board, now);
-    samples.losses = losses_.Take(samples.epoch, LossesNow(spec_, board, watch_.workers()));
+    samples.losses = losses_.Take(samples.epoch, LossesOf(watch_.epoch(), spec_, board, watch_.workers()));
     listener_.say(samples);
   }
   SayHolding();

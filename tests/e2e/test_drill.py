@@ -143,6 +143,10 @@ class NoNumber(RunTest):
     def test_goes_back_to_before_it_from_a_crash_that_comes_first(self):
         self.assertIn(" from step 9, for the loss was finite up to step 19 only", self.repair(10, faults=["kill:1:21:saved"], symptom="crash"))
 
+    def test_goes_back_to_before_it_from_a_crash_at_the_step_that_shows_it(self):
+        """Before anybody can have looked at its loss."""
+        self.assertIn(" from step 9, for the loss was finite up to step 19 only", self.repair(10, faults=["kill:1:20:saved"], symptom="crash"))
+
     def test_goes_back_to_one_on_disk_where_memory_has_only_later_ones(self):
         folder = self.folder() / "disk"
         self.assertRegex(self.repair(1, "--checkpoint-dir", str(folder), "--checkpoint-interval-s", "0.5", "--checkpoint-keep", "50"), r" from step \d+")
