@@ -85,7 +85,9 @@ struct known {
   const void* caller; /* NULL: not written yet */
   void* function;
 };
-enum { LS_KNOWN = 8 }; /* places that call one function; from others it is looked up each time */
+enum {
+  LS_KNOWN = 64
+}; /* places that call one function; libgloo itself has a dozen. From others it is looked up each time */
 
 static void* own_of(struct known* known, const char* name, const void* caller) {
   for (size_t i = 0; i < LS_KNOWN; ++i)
