@@ -13,11 +13,10 @@ void EpochStore::Host(uint64_t epoch, int restart_count) {
   restart_count_ = restart_count;
   port_ = 0;
   hosted_ = true;
-  if (host_known_) host_.AskStore(epoch_, WantedPort());
+  if (host_.known()) host_.AskStore(epoch_, WantedPort());
 }
 
 void EpochStore::HostIsKnown() {
-  host_known_ = true;
   if (epoch_ != 0) host_.AskStore(epoch_, WantedPort());
 }
 

@@ -45,7 +45,6 @@ class EpochStore {
   int restart_count_ = 0;
   int port_ = 0;  // 0: not known yet
   bool hosted_ = true;
-  bool host_known_ = false;
 };
 
 }  // namespace lockstep::agent

@@ -36,11 +36,9 @@ void Joining::Hear(int fd) {
   }
   std::memcpy(&request, packet->text.data(), sizeof(request));
   std::vector<int> fds;
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-  const bool is_worker = listener_.is_worker(peer.pid, request.rank);
-  const ls_join_message reply = buffers_.Answer(request, fds, peer.pid, is_worker);
+  const pid_t peer = PeerOf(fd);
+  const bool is_worker = listener_.is_worker(peer, request.rank);
+  const ls_join_message reply = buffers_.Answer(request, fds, peer, is_worker);
   (void)SendPacket(fd, {reinterpret_cast<const char*>(&reply), sizeof(reply)}, fds);
   if (reply.kind == LS_JOIN_REFUSED) return listener_.refused(request, reply.text);
   listener_.answered(request);

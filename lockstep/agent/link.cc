@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,14 +30,6 @@ bool IsAskedToStop() {
     if (sigismember(&pending, number) == 1 && action.sa_handler != SIG_IGN) return true;
   }
   return false;
-}
-
-// Who listens at the other end.
-pid_t PeerOf(const Fd& socket) {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  (void)getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
-  return peer.pid;
 }
 
 Worker WorkerFrom(const Json& json) {
@@ -107,7 +98,7 @@ absl::Status StarterLink::Connect() {
 absl::Status StarterLink::CheckDoor() const {
   const absl::StatusOr<Fd> door = ConnectTo(spec_.run_dir + "/" LS_JOIN_SOCKET);
   if (!door.ok() && absl::IsResourceExhausted(door.status())) return absl::OkStatus();  // it says nothing of the door
-  if (door.ok() && PeerOf(*door) == PeerOf(socket_)) return absl::OkStatus();
+  if (door.ok() && PeerOf(door->get()) == PeerOf(socket_.get())) return absl::OkStatus();
   return FailedPrecondition(
       "the run directory {} was removed: workers started anew would train without Lockstep; start a new run, and with "
       "--checkpoint-dir it goes on from the newest checkpoint there",

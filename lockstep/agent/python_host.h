@@ -39,6 +39,7 @@ class PythonHost {
   // Workers for these ranks. stdio: by rank. False: it can't, for their variables and arguments are too much.
   bool Spawn(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio);
 
+  bool known() const { return known_; }  // what it can do
   bool zygote_ok() const { return zygote_ok_; }
   const std::string& why() const { return why_; }      // one line on why the zygote is not used; empty if it is
   const std::string& torch() const { return torch_; }  // its version; empty: unknown

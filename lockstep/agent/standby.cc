@@ -17,13 +17,12 @@ absl::Status Standby::Listen(const std::string& run_dir) {
 
 void Standby::Accept() {
   Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (!socket.valid() || getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
-  Forget(peer.pid);  // it came anew
+  const pid_t pid = socket.valid() ? PeerOf(socket.get()) : 0;
+  if (pid == 0) return;
+  Forget(pid);  // it came anew
   const int fd = socket.get();
-  members_[peer.pid] = {std::move(socket), State::kTrains};
-  poller_.Watch(fd, [this, pid = peer.pid] { Hear(pid); });
+  members_[pid] = {std::move(socket), State::kTrains};
+  poller_.Watch(fd, [this, pid] { Hear(pid); });
 }
 
 void Standby::Hear(pid_t pid) {

@@ -108,7 +108,6 @@ class Starter {
   Fd directory_, signals_;
   std::optional<EpochPlan> plan_;  // being spawned
   DroppedOutput told_;
-  bool host_known_ = false;
   bool killing_ = false, ending_ = false;
   bool forked_ = false;        // the workers of the epoch, by the zygote
   bool anew_ = false;          // the next epoch runs another version: nobody is asked to leave by himself
@@ -141,7 +140,6 @@ Starter::Starter(RunSpec spec, BoardMap board)
       host_(spec_, poller_,
             {.ready =
                  [this] {
-                   host_known_ = true;
                    if (!host_.why().empty()) Note("workers start by exec: " + host_.why());
                    store_.HostIsKnown();
                    if (plan_) StartWorkers(*plan_);
@@ -317,7 +315,7 @@ void Starter::BeginEpoch(const EpochPlan& plan) {
   shared_memory_.Begin();
   mkdir(EpochDir(spec_, plan.epoch).c_str(), 0700);
   __atomic_store_n(&buffers_.board()->epoch, plan.epoch, __ATOMIC_RELEASE);
-  if (host_known_) StartWorkers(*plan_);
+  if (host_.known()) StartWorkers(*plan_);
 }
 
 void Starter::StartWorkers(EpochPlan& plan) {

@@ -71,6 +71,12 @@ absl::StatusOr<Fd> ListenAt(const std::string& path) {
   return fd;
 }
 
+pid_t PeerOf(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
 absl::StatusOr<Fd> ConnectTo(const std::string& path) {
   LS_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));

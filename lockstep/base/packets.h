@@ -5,6 +5,8 @@
 //   if (std::optional<Packet> packet = ReceivePacket(fd)) ...               // nullopt: nothing there now
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +33,8 @@ absl::StatusOr<std::pair<Fd, Fd>> MakeSocketPair();
 // Listens on path (at most 107 bytes; replaces a stale socket), non-blocking.
 absl::StatusOr<Fd> ListenAt(const std::string& path);
 absl::StatusOr<Fd> ConnectTo(const std::string& path);
+// The process at the other end, by the kernel's word. 0: it has no number here, or that can't be told.
+pid_t PeerOf(int socket);
 
 // Unavailable when the peer is gone or its queue is full, InvalidArgument where there is too much of it.
 absl::Status SendPacket(int socket, std::string_view text, std::span<const int> fds = {});

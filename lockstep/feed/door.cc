@@ -20,12 +20,6 @@ namespace {
 
 constexpr int kAnswerMs = 5000;
 
-pid_t PeerOf(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
-}
-
 Fd Spare() { return Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace

@@ -56,10 +56,8 @@ absl::Status CheckPidNamespace(const std::string& run_dir) {
                               run_dir);
   LS_RETURN_IF_ERROR(answer.status());
   LS_ASSIGN_OR_RETURN(const Fd socket, agent::ConnectTo(run_dir + "/" + agent::kControlSocket));
-  ucred watcher{};  // as the kernel tells it to us; pid 0: it has no number here
-  socklen_t size = sizeof(watcher);
-  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &watcher, &size) != 0) return Errno(errno, "{}", run_dir);
-  if (watcher.pid != 0 && watcher.pid == answer->value("pid", 0)) return absl::OkStatus();
+  const pid_t watcher = PeerOf(socket.get());
+  if (watcher != 0 && watcher == answer->value("pid", 0)) return absl::OkStatus();
   return FailedPrecondition(
       "{}: the run is in another PID namespace, so its pids are those of others here: drill it there", run_dir);
 }

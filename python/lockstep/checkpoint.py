@@ -355,7 +355,7 @@ class Checkpoint:
             container.restored = {self._ids[name] for name in rests if name != _RNG}
         for name in sorted(rests, key=self._restore_order):
             self._holders[name].restore([saved[name][number] for number in sorted(saved[name])], rests[name])
-        if rests[_RNG].get("ordinal", 0) != 0:
+        if rests[_RNG].get("ordinal", 0) != 0 and self._client.rank == 0:
             _client.warn(f"the checkpoint of step {step} was saved by a later Checkpoint than this script's first, which it is loaded into: a script that "
                          "trains in stages needs one Checkpoint of all stages, with the number of the stage in it")
         return rests[_RNG].get("step", step)

@@ -287,16 +287,20 @@ class StartMethods(RunTest):
                     run.finish()
                     self.assertEqual({"thread __main__ ['a']", "atexit __main__ ['a']"}, set(run.stdout().splitlines()), run)
 
+    def app(self, main):
+        """A folder that is a script, with a module beside its `main`."""
+        folder = self.folder() / "app"
+        folder.mkdir()
+        folder.parent.chmod(0o755)
+        (folder / "part.py").write_text("NAME = 'part'\n")
+        (folder / "__main__.py").write_text(main)
+        return folder
+
     def test_an_archive_and_a_folder_are_scripts(self):
         for method in METHODS:
             for pack in (str, zipped):
                 with self.subTest(f"{method} {pack.__name__}"):
-                    folder = self.folder() / "app"
-                    folder.mkdir()
-                    folder.parent.chmod(0o755)
-                    (folder / "part.py").write_text("NAME = 'part'\n")
-                    (folder / "__main__.py").write_text("import sys, part\nsys.stdout.write(f'{__name__} {part.NAME} {sys.argv} {sys.path[0]}')\n")
-                    path = pack(folder)
+                    path = pack(self.app("import sys, part\nsys.stdout.write(f'{__name__} {part.NAME} {sys.argv} {sys.path[0]}')\n"))
                     run = Run(self, path, "a", ranks=1, options=["--start-method", method])
                     run.finish()
                     self.assertEqual(f"__main__ part {[path, 'a']} {path}", run.stdout(), run)
@@ -304,12 +308,7 @@ class StartMethods(RunTest):
     def test_an_archive_that_changes_its_folder_finds_its_parts(self):
         for method in METHODS:
             with self.subTest(method):
-                folder = self.folder() / "app"
-                folder.mkdir()
-                folder.parent.chmod(0o755)
-                (folder / "part.py").write_text("NAME = 'part'\n")
-                (folder / "__main__.py").write_text("import os, sys\nos.chdir('/')\nimport part\nsys.stdout.write(f'{part.NAME} {sys.argv[0]} {sys.path[0]}')\n")
-                path = zipped(folder)
+                path = zipped(self.app("import os, sys\nos.chdir('/')\nimport part\nsys.stdout.write(f'{part.NAME} {sys.argv[0]} {sys.path[0]}')\n"))
                 run = Run(self, os.path.relpath(path, "/tmp/anywhere"), ranks=1, options=["--start-method", method])
                 run.finish()
                 self.assertEqual(f"part {run.command[-1]} {run.folder}/{run.command[-1]}", run.stdout(), run)
