@@ -134,6 +134,10 @@ TEST_F(Client, StepClockAndRecords) {
   for (int64_t step = 8; step < 8 + 20; ++step) ls_step(client_, step, NAN);
   EXPECT_EQ(block().steps, 21);
   EXPECT_EQ(block().dropped, 4u) << "the ring holds 16";
+  ls_step(client_, 28, 0.25);
+  ls_step(client_, 29, INFINITY);
+  EXPECT_EQ(block().first_finite - 1, 7);
+  EXPECT_EQ(block().newest_finite - 1, 28);
 }
 
 TEST_F(Client, SavesAndRestores) {
