@@ -482,20 +482,17 @@ TEST_F(Stream, AStepIsReleasedOnce) {
 // The lock of a stream is held for microseconds: that somebody has it is no reason to lose a step.
 TEST_F(Stream, AWriterThatDoesNotWaitStillWaitsForTheLock) {
   ls_stage* writer = Open(Options(LS_STAGE_LATEST, 1));
-  for (int tries = 0; tries < 100 && ls_stage_last_step(writer) < 0; ++tries) {  // of 50 ms each
+  for (int tries = 0; tries < 5 && ls_stage_last_step(writer) < 0; ++tries) {  // of 50 ms each
     ls_stream_lock(writer, ls_stage_deadline(60));
-    std::atomic<pid_t> thread = 0;
-    std::atomic<bool> done = false;
+    std::atomic<bool> begun = false, done = false;
     std::jthread puts([&] {
-      thread = gettid();
+      begun = true;
+      begun.notify_one();
       Put(writer, 0);
       done = true;
     });
-    while (thread == 0) {
-    }
-    const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
-    for (std::string id, name, state; state != "S" && !done;) std::ifstream(path) >> id >> name >> state;
-    const int64_t moment = ls_stage_deadline(0.005);
+    begun.wait(false);
+    const int64_t moment = ls_stage_deadline(0.02);
     while (ls_stage_now_ns() < moment && !done) {
     }
     ls_stream_unlock(writer);
