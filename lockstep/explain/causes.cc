@@ -360,10 +360,10 @@ const char* CauseName(CauseKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-Causes FindCauses(const trace::TracedJob& job, const WhatIf& analysis, double straggles) {
+Causes FindCauses(const trace::TracedJob& job, const WhatIf& analysis) {
   Peeling peeling(job, analysis);
-  const bool healthy = analysis.slowdown() < straggles && analysis.launch_slowdown() < straggles;
-  return healthy ? peeling.NameNothing() : peeling.Peel();
+  Causes nothing = peeling.NameNothing();
+  return Straggles(nothing.lost()) ? peeling.Peel() : nothing;
 }
 
 }  // namespace lockstep::explain

@@ -39,7 +39,7 @@ TEST(Page, ShowsWhatTheReportSays) {
   job.counters.push_back({"absent_ops", 7});
   job.origin.host_of[5] = "node-b";
   const WhatIf analysis(job);
-  const Json report = Report(job, analysis, FindCauses(job, analysis, kStraggles));
+  const Json report = Report(job, analysis, FindCauses(job, analysis));
   const std::string folder = trace::TempPath("page");
   ASSERT_TRUE(WritePage(folder, report, StepsReport(analysis)).ok());
   const std::string page = ReadFile(folder + "/index.html").value();

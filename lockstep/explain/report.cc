@@ -20,9 +20,9 @@ namespace {
 
 constexpr double kSecondsPerHour = 3600;
 
-std::string Verdict(double slowdown) {
-  if (slowdown < kStraggles) return "healthy";
-  return slowdown < kStragglesBadly ? "straggles a little" : "straggles";
+std::string Verdict(const Causes& causes) {
+  if (!Straggles(causes.lost())) return "healthy";
+  return Straggles(causes.lost(), kStragglesBadly) ? "straggles" : "straggles a little";
 }
 
 // The three op types that are launched latest.
@@ -125,12 +125,11 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   const bool trusted = std::abs(Mean(analysis.measured()) / causes.step_s - 1) <= kTrusted;
   Json json;
   json["job"] = job.name;
-  json["verdict"] = Verdict(std::max(analysis.slowdown(), causes.step_s / analysis.ideal_mean())) +
-                    (trusted ? "" : ", but the replay misses much of the step");
+  json["verdict"] = Verdict(causes) + (trusted ? "" : ", but the replay misses much of the step");
   json["slowdown"] = analysis.slowdown();
   json["launch_slowdown"] = analysis.launch_slowdown();
   if (!trusted) json["late_launches"] = LateLaunches(analysis);
-  json["wasted"] = {{"share", causes.loss_s / causes.step_s},
+  json["wasted"] = {{"share", causes.lost()},
                     {"gpu_hours", causes.loss_s * static_cast<double>(analysis.steps().size()) *
                                       static_cast<double>(job.world_size) / kSecondsPerHour}};
   json["steps"] = analysis.steps().size();
@@ -148,9 +147,9 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
     json["by_worker"].push_back(
         {{"dp", worker.first}, {"stage", worker.second}, {"rank", rank}, {"slowdown", slowdown}});
   json["critical_path"] = PathJson(job, analysis);
-  const bool straggles = analysis.slowdown() >= kStraggles;
-  json["m_w"] = straggles ? Json(analysis.RemoveCostliest(workers).rem) : Json();
-  json["m_s"] = straggles ? Json(analysis.RemoveStage(job.pp - 1).rem) : Json();
+  const bool tell = analysis.slowdown() >= kStraggles;
+  json["m_w"] = tell ? Json(analysis.RemoveCostliest(workers).rem) : Json();
+  json["m_s"] = tell ? Json(analysis.RemoveStage(job.pp - 1).rem) : Json();
   json["counters"] = Json::object();
   for (const trace::Counter& counter : job.counters) json["counters"][counter.name] = counter.count;
   return json;

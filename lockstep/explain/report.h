@@ -19,10 +19,11 @@ namespace lockstep::explain {
 //  gain_s, evidence}], unexplained, counters {name: count}}; ranks, workers and causes stand in the order of what they
 //  cost. critical_path {by_optype {name: s}, by_worker [{dp, stage, rank, share}]}: where the time of a step was spent
 //  on the chain of ops that led to its end; seconds per step, "late_starts" before its first op.
-// m_w and m_s are null for a job that does not straggle: shares of noise say nothing. wasted is of all GPUs in the
-// traced steps. Where the replay, with the delays at the begin of a step, misses the measured steps by more than 5 %,
-// the verdict says so, and `late_launches` names the op types whose delays account for most of it {name: T_nodelay with
-// their delays / T_nodelay}.
+// verdict and causes go by wasted.share, in which late begins of steps count (Straggles). m_w and m_s are null where S,
+// which they are shares of, is below 1.03: shares of noise say nothing. wasted is of all GPUs in the traced steps.
+// Where the replay, with the delays at the begin of a step, misses the measured steps by more than 5 %, the verdict
+// says so, and `late_launches` names the op types whose delays account for most of it {name: T_nodelay with their
+// delays / T_nodelay}.
 Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& causes);
 
 // For a terminal: of long lists the first eight, which cost most, and in more_in_json {key: how many more there are}.
@@ -39,8 +40,6 @@ std::string SuspectText(const Json& suspect);
 // {name: value}, largest first.
 Json Ordered(const std::vector<std::string>& names, const std::vector<double>& values);
 
-inline constexpr double kStraggles = 1.03;      // S below this: healthy
-inline constexpr double kStragglesBadly = 1.1;  // from here on it is no minor matter
-inline constexpr double kTrusted = 0.05;        // how far the replay may be off
+inline constexpr double kTrusted = 0.05;  // how far the replay may be off
 
 }  // namespace lockstep::explain
