@@ -8,6 +8,7 @@
 #include "lockstep/explain/large_sample.h"
 #include "lockstep/explain/remedy.h"
 #include "lockstep/explain/sample.h"
+#include "lockstep/trace/worker_clocks.h"
 
 namespace lockstep::explain {
 namespace {
@@ -127,6 +128,7 @@ struct Link {
 
 // What a transfer takes on a link that is no slower than half of them.
 Center CenterOfMost(const std::vector<Link>& links) {
+  size_t mended = 0;           // of them: they came out below zero
   std::vector<double> medians, spreads;
   for (const Link& link : links) {
     if (link.sample.empty()) continue;
@@ -167,7 +169,8 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
       if (job.graph.IsAbsent(cell)) continue;
       Link& link = of_dp[job.lanes[lane].dp];
       ++link.transfers;
-      if (static_cast<double>(times.durations[cell]) <= limit) continue;
+      if (IsMended(job, cell)) ++link.mended;
+      if (static_cast<double>(times.durations[cell]) <= limit * Slower(passes.Pace(lane))) continue;
       link.slow.push_back(static_cast<double>(times.durations[cell]));
       link.cells.push_back(static_cast<uint32_t>(cell));
     }
@@ -184,6 +187,8 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
     for (const uint32_t cell : link.cells) remedy.durations.emplace_back(cell, static_cast<float>(usual));
     remedy.cause.kind = CauseKind::kLink;
     remedy.cause.evidence = {fmt::format(
+    // Then one end's clock is off, which makes transfers too long at the other.
+    if (static_cast<double>(link.mended) >= trace::kClocksDisagree * static_cast<double>(link.transfers)) continue;
         "{} of {} transfers between stages {} and {} of data-parallel rank {} take {}, usual is {}", link.slow.size(),
         link.transfers, stage, (stage + 1) % job.pp, dp, Text(Median(link.slow)), Text(usual))};
     found.push_back(std::move(remedy));

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "lockstep/explain/notes.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/explain/unsettled.h"
 
@@ -94,6 +95,7 @@ void Shorten(const std::string& prefix, Json& report, Json& more) {
 void AddRanks(const trace::KinetoJob& traced, Json& report) {
   constexpr double kPerMicro = 1e3;  // ns
   report["ranks"] = {{"given", traced.ranks.size()}, {"of", traced.world_size}, {"absent", traced.absent_ranks}};
+  if (!traced.lacking_steps.empty()) report["ranks"]["lacking_steps"] = traced.lacking_steps;
   report["clocks"] = Json::array();
   for (size_t i = 0; i < traced.ranks.size(); ++i)
     report["clocks"].push_back({{"rank", traced.ranks[i]},
@@ -125,7 +127,10 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   const bool trusted = std::abs(Mean(analysis.measured()) / causes.step_s - 1) <= kTrusted;
   Json json;
   json["job"] = job.name;
-  json["verdict"] = Verdict(causes) + (trusted ? "" : ", but the replay misses much of the step");
+  const Notes notes = NotesOf(job);
+  json["verdict"] = Verdict(causes) + (trusted ? "" : ", but the replay misses much of the step") +
+                    (notes.clocks_disagree ? ", but clocks disagree" : "");
+  if (!notes.texts.empty()) json["notes"] = notes.texts;
   json["slowdown"] = analysis.slowdown();
   json["launch_slowdown"] = analysis.launch_slowdown();
   if (!trusted) json["late_launches"] = LateLaunches(analysis);
@@ -142,6 +147,9 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   for (const auto& [name, by] : {std::pair("by_optype", By::kKind), {"by_stage", By::kStage}, {"by_dp_rank", By::kDp}})
     json[name] = Ordered(analysis.Blocking(by).names, analysis.Blocking(by).total);
   const std::vector<WhatIf::WorkerCost> workers = analysis.ByWorker();
+  for (int dp = 0; dp < job.dp; ++dp)
+    if (std::ranges::all_of(job.ranks[static_cast<size_t>(dp)], [](int32_t rank) { return rank < 0; }))
+      json["by_dp_rank"].erase(std::to_string(dp));
   json["by_worker"] = Json::array();
   for (const auto& [worker, rank, slowdown] : workers)
     json["by_worker"].push_back(
@@ -151,7 +159,8 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   json["m_w"] = tell ? Json(analysis.RemoveCostliest(workers).rem) : Json();
   json["m_s"] = tell ? Json(analysis.RemoveStage(job.pp - 1).rem) : Json();
   json["counters"] = Json::object();
-  for (const trace::Counter& counter : job.counters) json["counters"][counter.name] = counter.count;
+  for (const auto* counters : {&job.counters, &notes.counters})
+    for (const trace::Counter& counter : *counters) json["counters"][counter.name] = counter.count;
   return json;
 }
 

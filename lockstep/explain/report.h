@@ -12,8 +12,8 @@
 
 namespace lockstep::explain {
 
-// {job, verdict, slowdown, launch_slowdown, wasted {share, gpu_hours}, steps, step_s {measured, without_delays, ideal},
-// by_optype {name: S}, by_dp_rank {dp: S},
+// {job, verdict, notes [text] (what the trace lacks or has wrong; not there if nothing), slowdown, launch_slowdown,
+// wasted {share, gpu_hours}, steps, step_s {measured, without_delays, ideal}, by_optype {name: S}, by_dp_rank {dp: S},
 // by_stage {stage: S},
 //  by_worker [{dp, stage, rank, slowdown}], m_w, m_s, causes [{cause, suspects [{dp, stage, rank, host, steps}], share,
 //  gain_s, evidence}], unexplained, counters {name: count}}; ranks, workers and causes stand in the order of what they
@@ -29,7 +29,8 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
 // For a terminal: of long lists the first eight, which cost most, and in more_in_json {key: how many more there are}.
 Json Brief(const Json& report);
 
-// Of a job from profiler traces: "ranks" {given, of, absent [...]}, "clocks" [{rank, offset_us, error_us}]; and, where
+// Of a job from profiler traces: "ranks" {given, of, absent [...], lacking_steps [...]} (the last not there
+// if none), "clocks" [{rank, offset_us, error_us}]; and, where
 // communication with absent ranks may account for 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}, of
 // which the verdict tells too.
 void AddRanks(const trace::KinetoJob& traced, Json& report);
