@@ -124,7 +124,7 @@ class Peeling {
     if (network_.empty()) {
       network_.resize(kNetworkRules.size());
       for (size_t i = 0; i < kNetworkRules.size(); ++i)
-        tasks.emplace_back([this, i] { network_[i] = kNetworkRules[i](job_, times_); });
+        tasks.emplace_back([this, i] { network_[i] = kNetworkRules[i](*passes_); });
     }
     ParallelFor(tasks.size(), analysis_.threads(), [&](size_t i, size_t /*worker*/) { tasks[i](); });
   }

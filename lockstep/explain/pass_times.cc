@@ -44,7 +44,8 @@ void DivideEach(const Passes& passes, int pass, int stage, const Lanes& lanes, C
 }
 
 CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage) {
-  return {dp, stage, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)], {}, {}};
+  const int32_t rank = job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)];
+  return {dp, stage, rank < 0 ? std::nullopt : std::optional(rank), {}, {}};
 }
 
 Lanes AllLanes(const trace::TracedJob& job) {

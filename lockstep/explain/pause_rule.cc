@@ -45,7 +45,7 @@ class Unpaused {
       const auto found = mostly_paused_.find(lane);
       return found != mostly_paused_.end() ? found->second : passes_.InLane(pass_, stage_, lane);
     }
-    const double usual = of_lane_[lane].usual - passes_.Usual(op);
+    const double usual = of_lane_[lane].usual - passes_.Usual(op, lane);
     const double others = usual > 0 ? (of_lane_[lane].duration - passes_.Duration(op, lane)) / usual : 1;
     return std::max(others, of_op_.at(op));
   }
@@ -58,7 +58,7 @@ class Unpaused {
       for (const size_t lane : lanes) {
         if (!passes_.Has(op, lane)) continue;
         of_lane_[lane].duration += passes_.Duration(op, lane);
-        of_lane_[lane].usual += passes_.Usual(op);
+        of_lane_[lane].usual += passes_.Usual(op, lane);
       }
     }
   }
