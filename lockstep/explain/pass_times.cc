@@ -1,5 +1,6 @@
 #include "lockstep/explain/pass_times.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "lockstep/explain/sample.h"
@@ -46,6 +47,18 @@ void DivideEach(const Passes& passes, int pass, int stage, const Lanes& lanes, C
 CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage) {
   const int32_t rank = job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)];
   return {dp, stage, rank < 0 ? std::nullopt : std::optional(rank), {}, {}};
+}
+
+std::vector<CauseSuspect> MostPaused(const trace::TracedJob& job, const std::map<std::pair<int, int>, size_t>& pauses) {
+  constexpr size_t kMostNamed = 8;
+  std::vector<std::pair<size_t, std::pair<int, int>>> order;
+  order.reserve(pauses.size());
+  for (const auto& [worker, count] : pauses) order.emplace_back(count, worker);
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<CauseSuspect> suspects;
+  for (size_t i = 0; i < std::min(order.size(), kMostNamed); ++i)
+    suspects.push_back(WorkerSuspect(job, order[i].second.first, order[i].second.second));
+  return suspects;
 }
 
 Lanes AllLanes(const trace::TracedJob& job) {

@@ -40,6 +40,8 @@ std::vector<Remedy> FindSlowLinks(const Passes& passes);
 std::vector<Remedy> FindSlowRings(const Passes& passes);
 std::vector<Remedy> FindSlowFabric(const Passes& passes);
 std::vector<Remedy> FindLateStarts(const Passes& passes);
+std::vector<Remedy> FindCollections(const Passes& passes);
+std::vector<Remedy> FindSlowOptimizers(const Passes& passes);
 std::vector<Remedy> FindDataWaits(const trace::TracedJob& job, const Times& times);
 
 }  // namespace lockstep::explain
