@@ -108,19 +108,20 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
   constexpr double kWorthAsking = 0.03;  // of a step
   constexpr size_t kMostAsked = 8;
   Unsettled unsettled = FindUnsettled(traced);
+  for (Json& cause : report["causes"])
+    if (unsettled.all_collectives &&
+        (cause["cause"] == CauseName(CauseKind::kRing) || cause["cause"] == CauseName(CauseKind::kFabric))) {
+      cause["cause"] = cause["cause"].get<std::string>() + "_or_late_rank";
+      cause["evidence"].push_back(
+          "a rank whose file is not here, or of which is not told with whom it communicates, may have come late: these "
+          "files can't tell it from a slow network");
+    }
   if (unsettled.at_most_s < kWorthAsking * report["step_s"]["measured"].get<double>()) return;
   unsettled.ranks.resize(std::min(unsettled.ranks.size(), kMostAsked));
   report["verdict"] =
       report["verdict"].get<std::string>() +
       (unsettled.ranks.empty() ? ", as far as is told who communicates with whom" : ", as far as these ranks tell");
   report["unsettled"] = {{"at_most_s", unsettled.at_most_s}, {"ask_ranks", unsettled.ranks}};
-  for (Json& cause : report["causes"]) {
-    const auto kind = cause["cause"].get<std::string>();
-    if (kind != CauseName(CauseKind::kLink) && kind != CauseName(CauseKind::kRing) &&
-        kind != CauseName(CauseKind::kFabric))
-      continue;
-    cause["evidence"].push_back("or a rank whose file is not here was late: these can't tell it from a slow network");
-  }
 }
 
 Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& causes) {
@@ -146,10 +147,10 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   json["unexplained"] = causes.unexplained();
   for (const auto& [name, by] : {std::pair("by_optype", By::kKind), {"by_stage", By::kStage}, {"by_dp_rank", By::kDp}})
     json[name] = Ordered(analysis.Blocking(by).names, analysis.Blocking(by).total);
-  const std::vector<WhatIf::WorkerCost> workers = analysis.ByWorker();
   for (int dp = 0; dp < job.dp; ++dp)
     if (std::ranges::all_of(job.ranks[static_cast<size_t>(dp)], [](int32_t rank) { return rank < 0; }))
       json["by_dp_rank"].erase(std::to_string(dp));
+  const std::vector<WhatIf::WorkerCost> workers = analysis.ByWorker();
   json["by_worker"] = Json::array();
   for (const auto& [worker, rank, slowdown] : workers)
     json["by_worker"].push_back(

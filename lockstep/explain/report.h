@@ -32,7 +32,8 @@ Json Brief(const Json& report);
 // Of a job from profiler traces: "ranks" {given, of, absent [...], lacking_steps [...]} (the last not there
 // if none), "clocks" [{rank, offset_us, error_us}]; and, where
 // communication with absent ranks may account for 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}, of
-// which the verdict tells too.
+// which the verdict tells too. Where no collective has all its members here, a rank that is not may as well have come
+// late: then the causes are "ring_or_late_rank" and "fabric_or_late_rank".
 void AddRanks(const trace::KinetoJob& traced, Json& report);
 
 // "dp 3, stage 1, steps 2 to 5".
