@@ -16,6 +16,14 @@ std::string WorkerText(const trace::TracedJob& job, int dp, int stage) {
                      stage);
 }
 
+// The first of them; "and 5 more".
+std::string Listed(const std::vector<std::string>& workers) {
+  const size_t named = std::min(workers.size(), kMostNamed);
+  std::string list;
+  for (size_t i = 0; i < named; ++i) list += (i == 0 ? "" : "; ") + workers[i];
+  return named < workers.size() ? list + fmt::format("; and {} more", workers.size() - named) : list;
+}
+
 bool HasRows(const trace::TracedJob& job, int stage, size_t lane) {
   for (uint32_t op = 0; op < job.ops.size(); ++op)
     if (job.ops[op].stage == stage && !job.graph.IsAbsent(job.graph.Cell(op, lane))) return true;
@@ -49,11 +57,7 @@ void AddAbsent(const trace::TracedJob& job, Notes& notes) {
   const auto add = [&](const char* counter, const std::vector<std::string>& workers, const std::string& text) {
     if (workers.empty()) return;
     trace::Count(notes.counters, counter, workers.size());
-    const size_t named = std::min(workers.size(), kMostNamed);
-    std::string list;
-    for (size_t i = 0; i < named; ++i) list += (i == 0 ? "" : "; ") + workers[i];
-    if (named < workers.size()) list += fmt::format("; and {} more", workers.size() - named);
-    notes.texts.push_back(text + ": " + list);
+    notes.texts.push_back(text + ": " + Listed(workers));
   };
   add("workers_without_rows", without_rows,
       fmt::format("of {} of {} workers the trace has no rows, so nothing is said of them", without_rows.size(),
@@ -64,10 +68,14 @@ void AddAbsent(const trace::TracedJob& job, Notes& notes) {
 }
 
 void AddClocks(const trace::TracedJob& job, Notes& notes) {
+  std::vector<std::string> off;
   for (const auto& [place, offset] : job.clock_offsets)
+    off.push_back(fmt::format("{} up to {:.3g} s {}", WorkerText(job, place.first, place.second), std::abs(offset),
+                              offset < 0 ? "ahead" : "behind"));
+  if (!off.empty())
     notes.texts.push_back(
-        fmt::format("the clock of {} was up to {:.3g} s {}: its times are taken as if it had not been",
-                    WorkerText(job, place.first, place.second), std::abs(offset), offset < 0 ? "ahead" : "behind"));
+        fmt::format("the clocks of {} of {} workers were off; their times are taken as if they had not been: {}",
+                    off.size(), job.dp * job.pp, Listed(off)));
   const std::vector<double> shares = trace::MendedShares(job);
   const auto worst = std::ranges::max_element(shares);
   if (worst == shares.end() || *worst < trace::kClocksDisagree) return;
