@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "lockstep/explain/sample.h"
 
@@ -51,13 +52,17 @@ CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage) {
 
 std::vector<CauseSuspect> MostPaused(const trace::TracedJob& job, const std::map<std::pair<int, int>, size_t>& pauses) {
   constexpr size_t kMostNamed = 8;
-  std::vector<std::pair<size_t, std::pair<int, int>>> order;
+  std::vector<std::tuple<size_t, int32_t, int, int>> order;  // count, rank, dp, stage
   order.reserve(pauses.size());
-  for (const auto& [worker, count] : pauses) order.emplace_back(count, worker);
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const auto& [worker, count] : pauses)
+    order.emplace_back(count, job.ranks[static_cast<size_t>(worker.first)][static_cast<size_t>(worker.second)],
+                       worker.first, worker.second);
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return std::get<0>(a) != std::get<0>(b) ? std::get<0>(a) > std::get<0>(b) : std::get<1>(a) < std::get<1>(b);
+  });
   std::vector<CauseSuspect> suspects;
-  for (size_t i = 0; i < std::min(order.size(), kMostNamed); ++i)
-    suspects.push_back(WorkerSuspect(job, order[i].second.first, order[i].second.second));
+  for (const auto& [count, rank, dp, stage] : order)
+    if (suspects.size() < kMostNamed) suspects.push_back(WorkerSuspect(job, dp, stage));
   return suspects;
 }
 

@@ -14,7 +14,7 @@ using Lanes = std::vector<size_t>;
 
 Lanes AllLanes(const trace::TracedJob& job);
 CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage);
-// The workers, by dp and stage, with most pauses.
+// The workers, by dp and stage, with most pauses; of equal ones the lower rank.
 std::vector<CauseSuspect> MostPaused(const trace::TracedJob& job, const std::map<std::pair<int, int>, size_t>& pauses);
 
 // The median over lanes of how a worker does in a pass.
