@@ -649,7 +649,7 @@ class Devices(unittest.TestCase):
         self.assertEqual([2, 0, None, None], [on("cpu", "cuda:2", "cuda:2"), on("cuda:0"), on("cuda:0", "cuda:1"), on("cpu")])
 
     def test_what_is_loaded_goes_to_that_gpu(self):
-        from lockstep import _state
+        from lockstep import _holding
 
         starter = FakeStarter()
         self.addCleanup(starter.close)
@@ -657,7 +657,7 @@ class Devices(unittest.TestCase):
         def restore():
             asked = []
             with mock.patch.object(lockstep.Checkpoint, "_gpu_of_parameters", return_value=2), \
-                    mock.patch.object(_state, "_device_of", lambda layout: asked.append(layout.index) or "cpu"):
+                    mock.patch.object(_holding, "_device_of", lambda layout: asked.append(layout.index) or "cpu"):
                 lockstep.Checkpoint({"v": []}).restore()
             return asked
 
