@@ -65,7 +65,7 @@ static int ask_for_buffers(struct ls_client* c, uint64_t bytes) {
   request.pid = c->pid;
   request.epoch = c->epoch;
   struct ls_answer answer;
-  const int error = ls_starter_ask(c->socket, &request, &answer);
+  const int error = ls_starter_ask(&c->socket, &request, &answer, LS_STARTER_TIMEOUT_MS);
   if (error != 0) return ls_fail(LS_REFUSED, "the starter did not answer: %s", strerror(error));
   int result = LS_OK;
   if (answer.message.kind != LS_JOIN_OK) {

@@ -375,6 +375,35 @@ TEST(ClientAlone, JoinsThoughSignalsInterruptIt) {
   rmdir(run.c_str());
 }
 
+// Neither a signal every few milliseconds makes the limit longer, nor does a late answer become that of another
+// request.
+TEST(ClientAlone, AStarterThatDoesNotAnswerIsLeftAfterTheLimit) {
+  static int starter = -1;
+  static volatile std::sig_atomic_t ticks = 0;
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  starter = ends[1];
+  struct sigaction action{}, before{};
+  action.sa_handler = [](int) {
+    if (++ticks == 1000) shutdown(starter, SHUT_RDWR);  // else a wait without an end would be no failure
+  };
+  sigaction(SIGALRM, &action, &before);
+  const itimerval often{.it_interval = {0, 3000}, .it_value = {0, 3000}}, never{};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  const ls_join_message request{};
+  ls_answer answer;
+  EXPECT_EQ(ls_starter_ask(&ends[0], &request, &answer, 100), ETIMEDOUT);
+  setitimer(ITIMER_REAL, &never, nullptr);
+  sigaction(SIGALRM, &before, nullptr);
+  EXPECT_GT(ticks, 0);
+  EXPECT_EQ(ends[0], -1);
+  EXPECT_EQ(ls_starter_ask(&ends[0], &request, &answer, 100), ENOTCONN);
+  ls_join_message seen;
+  EXPECT_EQ(recv(starter, &seen, sizeof seen, 0), static_cast<ssize_t>(sizeof seen));
+  EXPECT_EQ(recv(starter, &seen, sizeof seen, 0), 0) << "the connection is still open";
+  close(starter);
+}
+
 // A data loader's child must neither write the board nor wait for a thread that it does not have.
 TEST_F(Client, AForkedChildIsNotJoined) {
   Join();
