@@ -232,6 +232,35 @@ TEST_F(Client, WhatIsWrittenBeforeItIsCopiedIsThrownAway) {
   EXPECT_EQ(block().torn, stale);
 }
 
+// As share_memory_() does, and storage().resize_(): what was committed before stays, and the next save is whole.
+TEST_F(Client, MemoryThatIsUnmappedUnderTheCopySpoilsThatCheckpointOnly) {
+  constexpr size_t kBytes = 32 << 20;
+  Join();
+  ASSERT_EQ(ls_buffers(client_, kBytes + 1000), LS_OK);
+  ASSERT_EQ(Save(0), LS_OK);
+  ASSERT_EQ(ls_save_wait(client_), LS_OK);
+  int64_t step = 0;
+  int result = LS_OK;
+  while (result == LS_OK && step < 100) {  // else the copy thread was faster
+    char* source =
+        static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(source, MAP_FAILED);
+    ASSERT_EQ(ls_save_begin(client_, ++step, "m", 1), LS_OK);
+    ASSERT_EQ(ls_save_add(client_, LS_DEVICE_CPU, source, kBytes), LS_OK);
+    ASSERT_EQ(ls_save_submit(client_), LS_OK);
+    munmap(source + kBytes / 2, kBytes / 2);
+    result = ls_save_wait(client_);
+    munmap(source, kBytes / 2);
+  }
+  EXPECT_EQ(result, LS_STALE);
+  EXPECT_EQ(block().torn, 1u);
+  EXPECT_LT(ls_slot_find(&block(), {1, step}), 0);
+  EXPECT_TRUE(ls_committed(starter_.board(), {1, step - 1}));
+  ASSERT_EQ(Save(step + 1), LS_OK);
+  ASSERT_EQ(ls_save_wait(client_), LS_OK);
+  EXPECT_TRUE(ls_committed(starter_.board(), {1, step + 1}));
+}
+
 TEST_F(Client, AStateOfAnotherStepIsNotRestored) {
   Join();
   ls_buffers(client_, 200'000);
@@ -385,7 +414,8 @@ TEST(ClientAlone, AStarterThatDoesNotAnswerIsLeftAfterTheLimit) {
   starter = ends[1];
   struct sigaction action{}, before{};
   action.sa_handler = [](int) {
-    if (++ticks == 1000) shutdown(starter, SHUT_RDWR);  // else a wait without an end would be no failure
+    ticks = ticks + 1;
+    if (ticks == 1000) shutdown(starter, SHUT_RDWR);  // else a wait without an end would be no failure
   };
   sigaction(SIGALRM, &action, &before);
   const itimerval often{.it_interval = {0, 3000}, .it_value = {0, 3000}}, never{};
