@@ -1,7 +1,10 @@
 #include "lockstep/client/client.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -13,6 +16,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -347,6 +351,40 @@ TEST_F(Client, ASaveBegunButNotSubmittedIsForgotten) {
   EXPECT_TRUE(ls_committed(starter_.board(), {1, 1}));
   EXPECT_EQ(Save(1), LS_SKIPPED) << "a step is saved once";
   EXPECT_EQ(block().skipped, 1u);
+}
+
+// A file of this size on a file system of one megabyte; -1: this process may not mount one.
+int FileThatDoesNotFit(uint64_t bytes) {
+  int file = -1;
+  std::thread([&] {  // has mounts of its own from here on
+    if (unshare(CLONE_NEWNS) != 0) return;
+    const std::string folder = testing::TempDir();
+    if (mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return;
+    if (mount("small", folder.c_str(), "tmpfs", 0, "size=1m") != 0) return;
+    file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) != 0) close(std::exchange(file, -1));
+  })
+      .join();
+  return file;
+}
+
+// Where the kernel gives no more memory, a copy into pages that are not there would end the process (SIGBUS).
+TEST_F(Client, BuffersForWhichThereIsNoMemoryAreRefused) {
+  const int file = FileThatDoesNotFit(4 << 20);
+  if (file < 0) GTEST_SKIP() << "needs the right to mount";
+  Join();
+  starter_.own_slots = {file, file};
+  starter_.own_bytes = 4 << 20;
+  EXPECT_EQ(ls_buffers(client_, 4 << 20), LS_REFUSED);
+  EXPECT_STREQ(ls_last_error(),
+               "the kernel has no memory for 4194304 bytes of checkpoint buffers: No space left on device; see "
+               "vm.overcommit_memory");
+  EXPECT_EQ(ls_slot_capacity(client_), 0u);
+  EXPECT_EQ(Save(0), LS_REFUSED);
+  starter_.own_slots.clear();
+  EXPECT_EQ(ls_buffers(client_, 1 << 20), LS_OK) << ls_last_error();
+  EXPECT_EQ(Save(1), LS_OK);
+  close(file);
 }
 
 // Eager sources behind queued ones: the CRC still runs in order.
