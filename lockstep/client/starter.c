@@ -12,8 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { kOutOfTheWay = 512 }; /* a script that closes the descriptors it does not know seldom goes so far */
-
 static int64_t now_ms(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -26,17 +24,9 @@ static int connect_until(int fd, const struct sockaddr_un* address, int64_t dead
     const struct timeval bound = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
     if (connect(fd, (const struct sockaddr*)address, sizeof *address) == 0) return 0;
-    if (errno != EINTR) return errno; /* else nothing was begun, of such a socket */
+    if (errno != EINTR) return errno == EAGAIN ? ETIMEDOUT : errno; /* else nothing was begun, of such a socket */
   }
   return ETIMEDOUT;
-}
-
-/* The descriptor under a high number, if there is one. */
-static int move_away(int fd) {
-  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, kOutOfTheWay);
-  if (moved < 0) return fd;
-  close(fd);
-  return moved;
 }
 
 /* A socket's address holds 107 characters and a run directory may be longer, so the path goes through a descriptor of
@@ -47,7 +37,7 @@ static int connect_in(int directory) {
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const int error = connect_until(fd, &address, now_ms() + LS_STARTER_TIMEOUT_MS);
-  if (error == 0) return move_away(fd);
+  if (error == 0) return fd;
   close(fd);
   errno = error;
   return -1;
