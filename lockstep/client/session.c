@@ -101,7 +101,7 @@ static int say_hello(struct ls_client* c) {
   hello.pid = c->pid;
   hello.epoch = c->epoch;
   struct ls_answer answer;
-  const int error = ls_starter_ask(c->socket, &hello, &answer);
+  const int error = ls_starter_ask(&c->socket, &hello, &answer, LS_STARTER_TIMEOUT_MS);
   if (error != 0) return ls_fail(LS_REFUSED, "the starter did not answer: %s", strerror(error));
   int result = LS_OK;
   if (answer.message.kind != LS_JOIN_OK) result = ls_fail(LS_REFUSED, "%s", answer.message.text);
