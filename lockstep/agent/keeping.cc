@@ -77,9 +77,11 @@ void Keeping::Kept(const checkpoint::Point& point) {
   listener_.kept();
 }
 
-// A no is an answer; one who is out of reach may be back in a moment.
+// A no is an answer; one who is out of reach may be back in a moment, and of what was written over meanwhile a copy was
+// not needed any more.
 void Keeping::Trouble(const absl::Status& why) {
   if (alone_since_.value == 0) alone_since_ = clock_.Now();
+  was_spoilt_ = absl::IsAborted(why);
   if (!why_alone_.empty() || !absl::IsFailedPrecondition(why)) return;
   why_alone_ = Message(why);
   listener_.note(
@@ -91,8 +93,9 @@ void Keeping::Trouble(const absl::Status& why) {
 bool Keeping::IsKept(const control::CheckpointId& id) {
   const bool waits = alone_since_.value != 0 && clock_.Now() - alone_since_ >= ToNanos(kPatience);
   if (waits && why_alone_.empty()) {
-    why_alone_ =
-        keeper_name_.empty() ? "no other node offers to" : fmt::format("node {} is out of reach", keeper_name_);
+    why_alone_ = keeper_name_.empty() ? "no other node offers to"
+                 : was_spoilt_        ? fmt::format("copies to node {} take longer than checkpoints last", keeper_name_)
+                                      : fmt::format("node {} is out of reach", keeper_name_);
     listener_.note(fmt::format(
         "nobody keeps a copy of this node's checkpoints, which lie in this machine's memory only: {}", why_alone_));
   }

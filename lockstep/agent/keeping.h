@@ -65,8 +65,9 @@ class Keeping {
   const Listener listener_;
   Mailbox mailbox_;
   std::set<control::CheckpointId> kept_, offered_;  // the newest few
-  Nanos alone_since_;      // something was to be kept, and nobody was in reach to do it; 0: somebody is
-  std::string why_alone_;  // nobody can: then checkpoints count without
+  Nanos alone_since_;        // something was to be kept, and nobody was in reach to do it; 0: somebody is
+  bool was_spoilt_ = false;  // by the newest trouble: what was sent; else nobody was in reach
+  std::string why_alone_;    // nobody can: then checkpoints count without
   std::string keeper_name_;
   EpochId followed_;  // whose ranks `traffic_` follows
   Traffic traffic_;

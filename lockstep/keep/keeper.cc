@@ -90,7 +90,9 @@ absl::Status Keeper::Receive(Connection& connection) {
     damaged += incoming->Accept(chunk) ? 0 : 1;
   }
   absl::Status kept;
-  if (damaged > 0) kept = DataLoss("{} chunks were written over while they were sent", damaged);
+  if (damaged > 0)
+    kept =
+        MakeError(absl::StatusCode::kAborted, fmt::format("{} chunks were written over while they were sent", damaged));
   if (kept.ok()) store_.Finish(*std::move(incoming));
   return WriteAnswer(connection, kept);
 }

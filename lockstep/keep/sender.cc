@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kAgain{500};
 
+// And the connection is as it was.
+bool IsAnswer(const absl::Status& status) { return absl::IsFailedPrecondition(status) || absl::IsAborted(status); }
+
 }  // namespace
 
 Sender::Sender(std::string token, Store& own, Listener listener)
@@ -59,8 +62,8 @@ void Sender::Loop(const std::stop_token& stop) {
       continue;
     }
     listener_.trouble(sent);
-    // It would say no again; another checkpoint may fit.
-    if (absl::IsFailedPrecondition(sent)) part_.reset();
+    // It would say no again, or what was to be kept is not there any more; another checkpoint may fit.
+    if (IsAnswer(sent)) part_.reset();
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, stop, kAgain, [&] { return offered_.has_value() || keeper_ != job.keeper; });
   }
@@ -92,7 +95,7 @@ absl::Status Sender::Send(const Job& job, const std::stop_token& stop) {
     connected_to_ = job.keeper;
   }
   const absl::Status sent = Converse(*connection_, *job.part, stop);
-  if (!sent.ok() && !absl::IsFailedPrecondition(sent)) connection_.reset();
+  if (!sent.ok() && !IsAnswer(sent)) connection_.reset();
   return sent;
 }
 

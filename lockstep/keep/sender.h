@@ -25,7 +25,8 @@ class Sender {
  public:
   struct Listener {
     std::function<void(const checkpoint::Point&)> kept;
-    std::function<void(const absl::Status& why)> trouble;  // FailedPrecondition: the keeper said no
+    std::function<void(const absl::Status& why)> trouble;  // FailedPrecondition: the keeper said no;
+    // Aborted: it was written over meanwhile, as what can't become whole may be
     // Whether the job communicates right now, asked before each chunk and while one waits; nothing: who knows.
     std::function<std::optional<bool>()> busy{};
   };

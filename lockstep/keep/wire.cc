@@ -63,7 +63,8 @@ absl::StatusOr<Outline> ReadOutline(Connection& connection, const Head& head) {
 
 absl::Status WriteAnswer(Connection& connection, const absl::Status& status) {
   const std::string text = status.ok() ? "" : Message(status).substr(0, kMostText);
-  LS_RETURN_IF_ERROR(connection.Write(Answer{status.ok() ? 0u : 1u, static_cast<uint32_t>(text.size())}));
+  const uint32_t no = status.ok() ? 0 : absl::IsAborted(status) ? 2 : 1;
+  LS_RETURN_IF_ERROR(connection.Write(Answer{no, static_cast<uint32_t>(text.size())}));
   return connection.Write(std::as_bytes(std::span(text)));
 }
 
@@ -74,7 +75,8 @@ absl::Status ReadAnswer(Connection& connection) {
   std::string text(answer.text_bytes, '\0');
   LS_RETURN_IF_ERROR(connection.Read(std::as_writable_bytes(std::span(text))));
   if (answer.no == 0) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kFailedPrecondition, text.empty() ? "the other node said no, and not why" : text);
+  const auto code = answer.no == 2 ? absl::StatusCode::kAborted : absl::StatusCode::kFailedPrecondition;
+  return MakeError(code, text.empty() ? "the other node said no, and not why" : text);
 }
 
 absl::Status WriteWanted(Connection& connection, size_t chunks, const std::vector<size_t>& wanted) {

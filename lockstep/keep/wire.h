@@ -38,7 +38,7 @@ struct Head {
 
 // Yes, or no and a sentence of so many bytes.
 struct Answer {
-  uint32_t no = 0;
+  uint32_t no = 0;  // 1: it is not had, or not given; 2: it was spoilt on its way, and another time it may not be
   uint32_t text_bytes = 0;
 };
 
@@ -48,7 +48,8 @@ absl::StatusOr<Outline> ReadOutline(Connection& connection);
 absl::StatusOr<Outline> ReadOutline(Connection& connection, const Head& head);
 
 absl::Status WriteAnswer(Connection& connection, const absl::Status& status);
-// The other side's no becomes FailedPrecondition with its sentence; a broken connection stays Unavailable.
+// The other side's no becomes FailedPrecondition with its sentence, or Aborted if it is of what was spoilt; a broken
+// connection stays Unavailable.
 absl::Status ReadAnswer(Connection& connection);
 
 // Which of so many chunks are wanted.
