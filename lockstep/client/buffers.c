@@ -107,6 +107,6 @@ int ls_buffers(struct ls_client* c, uint64_t bytes) {
     const int result = ask_for_buffers(c, bytes);
     if (result != LS_OK) return result;
   }
-  const int error = ls_copier_start(c);
-  return error == 0 ? LS_OK : ls_fail(LS_REFUSED, "starting the copy thread: %s", strerror(error));
+  ls_copier_open(c);
+  return LS_OK;
 }

@@ -11,8 +11,11 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -267,6 +270,24 @@ TEST_F(Client, MemoryThatIsUnmappedUnderTheCopySpoilsThatCheckpointOnly) {
   ASSERT_EQ(Save(step + 1), LS_OK);
   ASSERT_EQ(ls_save_wait(client_), LS_OK);
   EXPECT_TRUE(ls_committed(starter_.board(), {1, step + 1}));
+}
+
+// It would have a priority so low that a rank that is killed dies late.
+TEST_F(Client, NoThreadWaitsForTheNextSave) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  Join();
+  const auto before = threads();
+  ASSERT_EQ(ls_buffers(client_, 200'000), LS_OK);
+  for (int64_t step = 0; step < 3; ++step) {
+    ASSERT_EQ(Save(step), LS_OK);
+    ASSERT_EQ(ls_save_wait(client_), LS_OK);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (threads() > before && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    EXPECT_EQ(threads(), before);
+  }
 }
 
 TEST_F(Client, AStateOfAnotherStepIsNotRestored) {

@@ -1,8 +1,12 @@
-/* The copy thread: sleeps until a save is submitted, copies it, says so. One per process, signals blocked in it.
+/* The copy thread: copies what was submitted, says so, and ends. Signals are blocked in it.
  *
  * Training comes first where cores are short, so the thread asks for SCHED_IDLE: it runs where nobody else would, and
  * whoever wakes takes the core from it at once. Where all cores are always busy it would starve so, and training with
- * it: when training waits long for one copy after another, a thread of low priority takes its place for good.
+ * it: when training waits long for one copy after another, the next threads are of low priority instead, for good.
+ *
+ * Each save has a thread of its own. A process is only gone when its last thread is, and one of SCHED_IDLE that waits
+ * for work keeps the sockets of a rank that was killed open for as long as all cores are busy: 8 s were seen (measured
+ * on CPU), in which its peers wait for a rank that is no more.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -51,20 +55,14 @@ static void* copy_thread(void* argument) {
   pthread_setname_np(pthread_self(), "lockstep-copy");
   give_way(copier->starved);
   pthread_mutex_lock(&copier->mutex);
-  while (copier->state != LS_COPIER_STOP) {
-    if (copier->state == LS_COPIER_BUSY) {
-      wait_while_busy(copier, kHeadStartNanos, true);
-      pthread_mutex_unlock(&copier->mutex);
-      const enum ls_result result = ls_save_finish(c);
-      pthread_mutex_lock(&copier->mutex);
-      copier->result = result;
-      if (copier->state == LS_COPIER_BUSY) copier->state = LS_COPIER_IDLE; /* and not STOP */
-      pthread_cond_broadcast(&copier->changed);
-    } else {
-      pthread_cond_wait(&copier->changed, &copier->mutex);
-    }
-  }
+  wait_while_busy(copier, kHeadStartNanos, true);
   pthread_mutex_unlock(&copier->mutex);
+  const enum ls_result result = ls_save_finish(c);
+  pthread_mutex_lock(&copier->mutex);
+  copier->result = result;
+  copier->state = LS_COPIER_IDLE;
+  pthread_cond_broadcast(&copier->changed);
+  pthread_mutex_unlock(&copier->mutex); /* the client may be gone behind this */
   return NULL;
 }
 
@@ -74,40 +72,38 @@ static int start_without_signals(struct ls_client* c) {
   sigfillset(&all);
   sigdelset(&all, SIGSEGV);
   sigdelset(&all, SIGBUS);
+  pthread_attr_t detached;
+  pthread_attr_init(&detached);
+  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&c->copier.thread, NULL, copy_thread, c);
+  const int error = pthread_create(&thread, &detached, copy_thread, c);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&detached);
   return error;
 }
 
-/* Fresh mutex and condition, and a thread that waits for work. */
-static int start(struct ls_client* c) {
+void ls_copier_open(struct ls_client* c) {
   struct ls_copier* copier = &c->copier;
+  if (copier->is_open) return;
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_mutex_init(&copier->mutex, NULL);
   pthread_cond_init(&copier->changed, &monotonic);
   pthread_condattr_destroy(&monotonic);
-  copier->state = LS_COPIER_IDLE;
-  copier->ends = false;
-  const int error = start_without_signals(c);
-  copier->started = error == 0;
-  return error;
+  copier->is_open = true;
 }
 
-int ls_copier_start(struct ls_client* c) { return c->copier.started ? 0 : start(c); }
-
-void ls_copier_stop(struct ls_client* c) {
+void ls_copier_close(struct ls_client* c) {
   struct ls_copier* copier = &c->copier;
-  if (!copier->started) return;
-  pthread_mutex_lock(&copier->mutex);
-  copier->state = LS_COPIER_STOP;
+  if (!copier->is_open) return;
   __atomic_store_n(&copier->ends, true, __ATOMIC_RELAXED);
+  pthread_mutex_lock(&copier->mutex);
+  copier->wanted = true;
   pthread_cond_broadcast(&copier->changed);
+  while (copier->state == LS_COPIER_BUSY) pthread_cond_wait(&copier->changed, &copier->mutex);
   pthread_mutex_unlock(&copier->mutex);
-  pthread_join(copier->thread, NULL);
-  copier->started = false;
 }
 
 /* With the mutex held. Waits for the copy under way; beyond the limit it is torn, so that it never becomes DONE. */
@@ -121,22 +117,25 @@ static enum ls_result wait_until_idle(struct ls_copier* copier) {
   return (enum ls_result)ls_fail(LS_TIMEOUT, "a state copy did not end within %d s", kWaitLimitSeconds);
 }
 
-/* A thread can't raise itself from SCHED_IDLE without a right that few have; a new one begins where training stands.
-   If none can be had, the next saves are copied by the training thread. */
-void ls_copier_feed(struct ls_client* c) {
-  struct ls_copier* copier = &c->copier;
+static void look_whether_it_starves(struct ls_copier* copier) {
   copier->long_waits = copier->waited_ns >= kLongWaitNanos ? copier->long_waits + 1 : 0;
   copier->waited_ns = 0;
-  if (copier->starved || copier->long_waits < kStarvedSaves) return;
-  copier->starved = true;
-  ls_copier_stop(c);
-  start(c);
+  copier->starved = copier->starved || copier->long_waits >= kStarvedSaves;
+}
+
+bool ls_copier_take(struct ls_client* c) {
+  struct ls_copier* copier = &c->copier;
+  look_whether_it_starves(copier);
+  copier->state = LS_COPIER_BUSY; /* nobody else is there */
+  const bool taken = start_without_signals(c) == 0;
+  if (!taken) copier->state = LS_COPIER_IDLE;
+  return taken;
 }
 
 int ls_save_wait(struct ls_client* c) {
   if (!ls_is_joined(c)) return LS_NOT_JOINED;
   struct ls_copier* copier = &c->copier;
-  if (!copier->started) return LS_OK;
+  if (!copier->is_open) return LS_OK;
   const int64_t begin = ls_now_ns();
   pthread_mutex_lock(&copier->mutex);
   const bool busy = copier->state == LS_COPIER_BUSY;
@@ -151,7 +150,7 @@ int ls_save_wait(struct ls_client* c) {
 }
 
 void ls_save_spoil(struct ls_client* c) {
-  if (!ls_is_joined(c) || !c->copier.started || c->save.id.epoch == 0) return;
+  if (!ls_is_joined(c) || !c->copier.is_open || c->save.id.epoch == 0) return;
   pthread_mutex_lock(&c->copier.mutex);
   const bool busy = c->copier.state == LS_COPIER_BUSY;
   c->copier.torn = c->copier.torn || busy;

@@ -189,12 +189,10 @@ static void witness_all(struct ls_save* save) {
   }
 }
 
-static void hand_over(struct ls_copier* copier) {
+static bool hand_over(struct ls_client* c) {
+  witness_all(&c->save);
   ls_fault_catch(); /* from now on the script may free what is being copied */
-  pthread_mutex_lock(&copier->mutex);
-  copier->state = LS_COPIER_BUSY;
-  pthread_cond_broadcast(&copier->changed);
-  pthread_mutex_unlock(&copier->mutex);
+  return ls_copier_take(c);
 }
 
 static int submit(struct ls_client* c, bool here) {
@@ -204,13 +202,8 @@ static int submit(struct ls_client* c, bool here) {
   if (save->cuda && !c->cuda->order(c->cuda, save->stream)) return give_up(c, "the CUDA driver refused an event");
   save->open = false;
   int result = LS_OK;
-  ls_copier_feed(c);
-  if (here || save->next == save->pieces || !c->copier.started) {
-    result = (int)ls_save_finish(c); /* wanted here, nothing to hand over, or nobody to take it */
-  } else {
-    witness_all(save);
-    hand_over(&c->copier);
-  }
+  /* Wanted here, nothing to hand over, or nobody to take it. */
+  if (here || save->next == save->pieces || !hand_over(c)) result = (int)ls_save_finish(c);
   ls_add_blocked(c, save->begun_ns);
   return result;
 }

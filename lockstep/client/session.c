@@ -152,7 +152,7 @@ static int join(struct ls_client* c, const char* run_directory) {
 }
 
 static void destroy(struct ls_client* c) {
-  ls_copier_stop(c);
+  ls_copier_close(c);
   ls_buffers_free(c);
   if (c->ring != NULL) munmap(c->ring, c->ring_bytes);
   const bool alive = c->alive && !ls_life_end(c->block);

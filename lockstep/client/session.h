@@ -46,19 +46,18 @@ struct ls_save {
   struct ls_witness witness;
 };
 
-enum ls_copier_state { LS_COPIER_IDLE, LS_COPIER_BUSY, LS_COPIER_STOP };
+enum ls_copier_state { LS_COPIER_IDLE, LS_COPIER_BUSY };
 
 struct ls_copier {
-  bool started; /* the training thread's; all else is guarded by the mutex */
-  pthread_t thread;
+  bool is_open; /* the training thread's; all else is guarded by the mutex */
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   enum ls_copier_state state;
-  bool ends;             /* the same as STOP, read without the mutex in the middle of a copy */
+  bool ends;             /* the client is to go; atomic, for it is read in the middle of a copy */
   bool wanted;           /* training waits for the copy: no time to lose */
   enum ls_result result; /* of the last copy; taken by wait */
   /* The training thread's: how long it waited for the copy under way, for how many in a row it waited long, and
-     whether that has replaced the thread. */
+     whether that makes the next threads others. */
   int64_t waited_ns;
   int long_waits;
   bool starved;
@@ -108,12 +107,13 @@ void ls_count(ls_atomic_u64* counter); /* one writer */
 void ls_buffers_free(struct ls_client*);
 /* For CUDA, once; buffers that can't be pinned stay as they are. */
 void ls_buffers_pin(struct ls_client*);
-/* 0 or an errno value. */
-int ls_copier_start(struct ls_client*);
-void ls_copier_stop(struct ls_client*);
-/* Before a save is handed over: replaces a thread that starves. */
-void ls_copier_feed(struct ls_client*);
-/* Copies what is left of the save and closes its slot: the copy thread's work. */
+/* Before the first save; again: does nothing. */
+void ls_copier_open(struct ls_client*);
+/* Waits for the copy under way. */
+void ls_copier_close(struct ls_client*);
+/* A thread does ls_save_finish() from now on. False: none can be had. */
+bool ls_copier_take(struct ls_client*);
+/* Copies what is left of the save and closes its slot. */
 enum ls_result ls_save_finish(struct ls_client*);
 
 #endif
