@@ -35,6 +35,14 @@ bool MayPass(const std::string& method, const http::Answer& answer) {
          (method == "POST" && XmlText(answer.body, "Code") == "InternalError");
 }
 
+// A store says by its code what is not there; a 404 without one comes from what stands in its place, and is no word of
+// the store. To HEAD there is no body that could hold one. What a listing names is the bucket, which is no object.
+bool IsAbsence(const std::string& method, const std::string& key, const http::Answer& answer) {
+  if (answer.status != 404 || key.empty()) return false;
+  const std::string code = XmlText(answer.body, "Code");
+  return method == "HEAD" || code == "NoSuchKey" || code == "NoSuchUpload";
+}
+
 std::span<const std::byte> BytesOf(const std::string& text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
@@ -107,11 +115,13 @@ absl::StatusOr<http::Answer> S3::Ask(const std::string& method, const std::strin
 
 absl::Status S3::Refused(const std::string& method, const std::string& key, const http::Answer& answer) const {
   const std::string what = fmt::format("s3://{}/{}", bucket_, key);
+  if (IsAbsence(method, key, answer)) return NotFound("{}: not there", what);
   const std::string code = XmlText(answer.body, "Code"), message = XmlText(answer.body, "Message");
-  if (answer.status == 404 && code != "NoSuchBucket") return NotFound("{}: not there", what);
+  const bool stranger = code.empty() && answer.status == 404;
   return MakeError(answer.status == 403 ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kUnavailable,
-                   fmt::format("{} {}: {} answered with status {}{}{}", method, what, settings_.endpoint, answer.status,
-                               code.empty() ? "" : ", " + code, message.empty() ? "" : ", " + message));
+                   fmt::format("{} {}: {} answered with status {}{}{}{}", method, what, settings_.endpoint,
+                               answer.status, code.empty() ? "" : ", " + code, message.empty() ? "" : ", " + message,
+                               stranger ? ", and not as S3 does: see whether AWS_ENDPOINT_URL is right" : ""));
 }
 
 // In pieces, so that giving up is heard.

@@ -51,7 +51,7 @@ class S3 {
   struct Listing {
     std::vector<std::string> keys, folders;  // folders end with "/"
   };
-  // What begins with `prefix`, up to the next "/".
+  // What begins with `prefix`, up to the next "/". Never NotFound: nothing there is an empty listing.
   absl::StatusOr<Listing> List(const std::string& prefix);
 
  private:

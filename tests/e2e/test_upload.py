@@ -376,6 +376,14 @@ class Job(Copying):
             self.assertEqual(2, run.watcher.wait(30), run)
             self.assertIn(words, run.stderr(), run)
 
+    def test_a_404_is_no_empty_store(self):
+        """Of what stands in the store's place: a job that began at its beginning would be a job that lost its checkpoints."""
+        self.s3.trouble = lambda handler: handler.answer(404, b"<html>no such page</html>") or True
+        run = self.train(*ddp())
+        self.assertNotEqual(0, run.watcher.wait(30), run)
+        self.assertRegex(run.stderr(), rf"what is in s3://bucket/job can't be seen: GET s3://bucket/: http://127.0.0.1:{self.s3.port} answered with status 404", run)
+        self.assertEqual([], run.steps(), run)
+
     def assert_undisturbed(self, run):
         expected, found = undisturbed(STEPS, ranks=2), json.loads(run.out.read_text())
         for part in expected:
