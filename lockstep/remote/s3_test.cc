@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/checkpoint/store.h"
 #include "lockstep/http/test_server.h"
 #include "lockstep/remote/object_disk.h"
 
@@ -55,6 +56,28 @@ TEST(S3, AnObjectIsAbsentWhereTheStoreSaysSo) {
   EXPECT_EQ(page.Open().Remove("key").code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(OneAnswer("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\n").Open().Size("key").status().code(),
             absl::StatusCode::kNotFound);
+}
+
+// Of one that says that it will send 100 GB, and sends more than anybody should take.
+TEST(S3, AnAnswerWithoutEndIsNotTaken) {
+  const std::string head = "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n";
+  OneAnswer server(head + std::string(9 << 20, 'x'));  // and then nothing, on a connection that stays open
+  std::vector<std::byte> data(4 << 20);
+  for (const absl::Status& status : {server.Open().List("").status(), server.Open().Read("key", 0, data)}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(Message(status), HasSubstr("answered with more than"));
+  }
+}
+
+TEST(S3, AStoreThatKnowsNoRangesIsNotDamaged) {
+  OneAnswer server(http::AnswerText("200 OK", "", "all of the object"));
+  std::vector<std::byte> some(3), all(17), more(18);
+  EXPECT_EQ(
+      Message(server.Open().Read("key", 4, some)),
+      "GET s3://bucket/key: " + server.Url() + " answered with more than 3 bytes, of which it was asked for no more");
+  EXPECT_FALSE(checkpoint::MeansDamage(server.Open().Read("key", 4, some)));
+  EXPECT_EQ(server.Open().Read("key", 0, all), absl::OkStatus());
+  EXPECT_EQ(server.Open().Read("key", 0, more).code(), absl::StatusCode::kDataLoss);
 }
 
 // As behind a proxy that lets no HEAD through: a checkpoint that nobody sees would be cleared away as half.
