@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/agent/asked_to_stop.h"
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/child.h"
@@ -19,18 +19,6 @@ namespace {
 
 constexpr int kGreetingMs = 30'000;  // far more than it takes: a starter does nothing that lasts
 constexpr int kLookMs = 200;
-
-// By a user or a scheduler. SIGHUP is not asked for: whether it ends a run depends on its terminal.
-bool IsAskedToStop() {
-  sigset_t pending;
-  sigpending(&pending);
-  for (const int number : {SIGINT, SIGTERM}) {
-    struct sigaction action{};
-    sigaction(number, nullptr, &action);
-    if (sigismember(&pending, number) == 1 && action.sa_handler != SIG_IGN) return true;
-  }
-  return false;
-}
 
 Worker WorkerFrom(const Json& json) {
   Worker worker;

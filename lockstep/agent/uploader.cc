@@ -1,7 +1,9 @@
 #include "lockstep/agent/uploader.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "lockstep/agent/points.h"
 #include "lockstep/remote/copies.h"
@@ -26,6 +28,62 @@ Flight::Work Copying(const RunSpec& spec, const checkpoint::Point& point, std::s
     return absl::OkStatus();
   };
 }
+
+// ---- before a run ----
+
+constexpr Seconds kMoment{1};
+constexpr std::chrono::milliseconds kLook{10};
+
+struct Fetched {
+  checkpoint::Point point;
+  std::vector<std::string> passed_over;
+};
+
+// Of a store, whatever is done with it: its answers are the thread's until that has ended.
+Flight::Work Seeing(const std::string& url, std::shared_ptr<std::vector<checkpoint::Point>> points) {
+  return [url, points = std::move(points)](const checkpoint::GoOn& go_on) -> absl::Status {
+    const SystemClock clock;
+    LS_ASSIGN_OR_RETURN(const remote::Copies copies, remote::OpenCopies(url, clock, go_on));
+    LS_ASSIGN_OR_RETURN(*points, checkpoint::Store(*copies.disk, copies.directory).List());
+    return absl::OkStatus();
+  };
+}
+
+Flight::Work Fetching(const std::string& url, const std::string& directory, std::shared_ptr<Fetched> fetched) {
+  return [url, directory, fetched = std::move(fetched)](const checkpoint::GoOn& go_on) -> absl::Status {
+    const SystemClock clock;
+    LS_ASSIGN_OR_RETURN(const remote::Copies copies, remote::OpenCopies(url, clock, go_on));
+    const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
+    checkpoint::Store here(*disk, directory);
+    const checkpoint::Store there(*copies.disk, copies.directory);
+    const auto passed_over = [&](const std::string& why) { fetched->passed_over.push_back(why); };
+    LS_ASSIGN_OR_RETURN(fetched->point, remote::FetchInto(here, there, go_on, passed_over));
+    return absl::OkStatus();
+  };
+}
+
+struct Patience {
+  const Clock& clock;
+  const Note& note;
+  const checkpoint::GoOn& go_on;
+
+  // What waits for a store hears nobody: it is left to its thread, after a moment in which what goes on is tidied up.
+  absl::Status Await(Flight::Work work, const std::string& what) const {
+    Flight flight(std::move(work));
+    const Nanos begun = clock.Now();
+    std::optional<Nanos> stopped;
+    for (bool noted = false; !flight.finished(); std::this_thread::sleep_for(kLook)) {
+      if (!go_on() && !stopped) {
+        stopped = clock.Now();
+        flight.GiveUp();
+      }
+      if (stopped && clock.Now() - *stopped > ToNanos(kMoment)) break;
+      if (!stopped && clock.Now() - begun > ToNanos(kMoment) && !std::exchange(noted, true)) note(what);
+    }
+    if (stopped) return MakeError(absl::StatusCode::kCancelled, "stopped before the job began, " + what);
+    return flight.status();
+  }
+};
 
 }  // namespace
 
@@ -114,23 +172,24 @@ std::optional<control::Uploaded> Uploader::Observe() const {
   return seen;
 }
 
-absl::Status BringBack(const RunSpec& spec, bool alone, const Clock& clock, const Note& note) {
+absl::Status BringBack(const RunSpec& spec, bool alone, const Clock& clock, const Note& note,
+                       const checkpoint::GoOn& go_on) {
   const std::string& url = spec.checkpoint_upload;
   const std::string& directory = spec.checkpoint_dir;
   if (url.empty()) return absl::OkStatus();
   const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
-  checkpoint::Store here(*disk, directory);
-  if (const auto points = here.List(); points.ok() && !points->empty()) return absl::OkStatus();
-  const auto always = [] { return true; };
-  LS_ASSIGN_OR_RETURN(const remote::Copies copies, remote::OpenCopies(url, clock, always));
-  const checkpoint::Store there(*copies.disk, copies.directory);
-  const auto points = there.List();
-  if (absl::IsNotFound(points.status()) || (points.ok() && points->empty())) return absl::OkStatus();
-  if (!points.ok())
+  if (const auto points = checkpoint::Store(*disk, directory).List(); points.ok() && !points->empty())
+    return absl::OkStatus();
+  const Patience patience{clock, note, go_on};
+  const auto points = std::make_shared<std::vector<checkpoint::Point>>();
+  const absl::Status seen = patience.Await(Seeing(url, points), fmt::format("asking {} for a checkpoint", url));
+  if (absl::IsCancelled(seen)) return seen;
+  if (absl::IsNotFound(seen) || (seen.ok() && points->empty())) return absl::OkStatus();
+  if (!seen.ok())
     return FailedPrecondition(
         "{} holds nothing, and what is in {} can't be seen: {}; start again once it answers, or "
         "without --checkpoint-upload to begin at the beginning",
-        directory, url, Message(points.status()));
+        directory, url, Message(seen));
   if (!alone)
     return FailedPrecondition(
         "{} holds nothing, and {} has a checkpoint: run `lockstep checkpoint fetch {} {}` once, "
@@ -139,9 +198,13 @@ absl::Status BringBack(const RunSpec& spec, bool alone, const Clock& clock, cons
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return InvalidArgument("--checkpoint-dir {}: {}", directory, error.message());
-  const auto passed_over = [&note](const std::string& why) { note("not fetched: " + why); };
-  LS_ASSIGN_OR_RETURN(const checkpoint::Point point, remote::FetchInto(here, there, always, passed_over));
-  note(fmt::format("fetched the checkpoint of step {} from {}", point.step.value(), url));
+  const auto fetched = std::make_shared<Fetched>();
+  const absl::Status status =
+      patience.Await(Fetching(url, directory, fetched), fmt::format("fetching a checkpoint from {}", url));
+  if (absl::IsCancelled(status)) return status;
+  for (const std::string& why : fetched->passed_over) note("not fetched: " + why);
+  LS_RETURN_IF_ERROR(status);
+  note(fmt::format("fetched the checkpoint of step {} from {}", fetched->point.step.value(), url));
   return absl::OkStatus();
 }
 

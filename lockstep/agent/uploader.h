@@ -73,7 +73,9 @@ class Uploader {
 
 // Before a run begins: where --checkpoint-dir holds nothing, the newest checkpoint of the store comes there. A store
 // that can't be asked is an error, for the job would begin at its beginning. Of several nodes none fetches: that is an
-// error, too.
-absl::Status BringBack(const RunSpec& spec, bool alone, const Clock& clock, const Note& note);
+// error, too. What takes longer than a moment is noted. `go_on` is asked all the while: a no is kCancelled, whatever
+// the store does.
+absl::Status BringBack(const RunSpec& spec, bool alone, const Clock& clock, const Note& note,
+                       const checkpoint::GoOn& go_on);
 
 }  // namespace lockstep::agent

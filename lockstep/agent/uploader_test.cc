@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "lockstep/checkpoint/test_slot.h"
+#include "lockstep/http/test_server.h"
 
 namespace lockstep::agent {
 namespace {
@@ -110,6 +111,39 @@ TEST_F(Uploads, WithoutAStoreTheEndDoesNotWait) {
   uploader_.UploadLast([&done] { done = true; });
   EXPECT_TRUE(done);
   EXPECT_FALSE(uploader_.Observe());
+}
+
+TEST_F(Uploads, ComesBackWhereNothingIs) {
+  for (const int64_t step : {1, 2}) Settle(Save(step));
+  const std::string file = spec_.checkpoint_upload + "/" + DirectoryName(There().front()) + "/rank_00000.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  std::filesystem::remove_all(spec_.checkpoint_dir);
+  const auto bring = [this] {
+    return BringBack(
+        spec_, true, clock_, [this](const std::string& text) { notes_.push_back(text); }, [] { return true; });
+  };
+  EXPECT_EQ(bring(), absl::OkStatus());
+  EXPECT_THAT(checkpoint::Store(*disk_, spec_.checkpoint_dir).List().value(), ElementsAre(There().back()));
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("not fetched: "), HasSubstr("fetched the checkpoint of step 1")));
+  EXPECT_EQ(bring(), absl::OkStatus());
+  EXPECT_EQ(notes_.size(), 2u) << "what is there is not asked for";
+}
+
+// Whoever stops while nothing is heard of the store is heard.
+TEST_F(Uploads, AStoreThatSaysNothingIsNotedAndLeft) {
+  const http::TestServer silent([](const std::string&) { return std::string(); });
+  setenv("AWS_ENDPOINT_URL", silent.Url("").c_str(), 1);
+  setenv("AWS_ACCESS_KEY_ID", "access", 1);
+  setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+  spec_.checkpoint_upload = "s3://bucket/job";
+  const absl::Status status = BringBack(
+      spec_, true, clock_, [this](const std::string& text) { notes_.push_back(text); },
+      [this] {
+        clock_.Advance(Seconds{0.3});
+        return notes_.empty();
+      });
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("asking s3://bucket/job for a checkpoint")));
 }
 
 }  // namespace

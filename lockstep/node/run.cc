@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "lockstep/agent/agent.h"
+#include "lockstep/agent/asked_to_stop.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/incident/fields.h"
 #include "lockstep/node/console.h"
@@ -198,8 +199,9 @@ absl::Status Node::Lock() {
 
 absl::Status Node::Begin() {
   LS_RETURN_IF_ERROR(Lock());
-  LS_RETURN_IF_ERROR(agent::BringBack(spec_, !options_.nodes.several(), clock_,
-                                      [this](const std::string& text) { view_.Line(text); }));  // ^C ends it
+  LS_RETURN_IF_ERROR(agent::BringBack(
+      spec_, !options_.nodes.several(), clock_, [this](const std::string& text) { view_.Line(text); },
+      [] { return !agent::IsAskedToStop(); }));
   LS_RETURN_IF_ERROR(Open());
   for (const std::string& notice : options_.notices) view_.Line(notice);
   if (!spec_.checkpoint_dir.empty()) {

@@ -114,11 +114,11 @@ absl::Status ObjectDisk::RemoveDirectory(const std::string& path) {
   return absl::OkStatus();
 }
 
+// By a listing: a no that only a store of S3 can give. Whatever may answer 404 to HEAD.
 absl::StatusOr<bool> ObjectDisk::HasManifest(const std::string& folder_key) {
-  const auto size = s3_.Size(folder_key + "/" + kManifestFile);
-  if (absl::IsNotFound(size.status())) return false;
-  if (!size.ok()) return size.status();
-  return true;
+  const std::string key = folder_key + "/" + kManifestFile;
+  LS_ASSIGN_OR_RETURN(const S3::Listing listing, s3_.List(key));
+  return std::find(listing.keys.begin(), listing.keys.end(), key) != listing.keys.end();
 }
 
 absl::StatusOr<std::vector<std::string>> ObjectDisk::ListRoot() {

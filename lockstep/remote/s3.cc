@@ -15,6 +15,8 @@ namespace {
 constexpr int kTries = 5;
 constexpr Seconds kFirstPause{0.25};  // doubled for each further one: 3.75 s in all
 constexpr size_t kMaxPages = 1000;    // of a listing: a million keys
+// Of an answer that is no piece of an object: the longest are pages of a listing, of 1000 keys of at most 1 KiB.
+constexpr size_t kLongestAnswer = 8 << 20;
 
 std::string FromEnvironment(const char* name, const std::string& otherwise = "") {
   const char* value = std::getenv(name);
@@ -33,6 +35,14 @@ std::string TimeText(Nanos wall) {
 bool MayPass(const std::string& method, const http::Answer& answer) {
   return answer.status >= 500 || answer.status == 408 || answer.status == 429 ||
          (method == "POST" && XmlText(answer.body, "Code") == "InternalError");
+}
+
+// A store says by its code what is not there; a 404 without one comes from what stands in its place, and is no word of
+// the store. To HEAD there is no body that could hold one. What a listing names is the bucket, which is no object.
+bool IsAbsence(const std::string& method, const std::string& key, const http::Answer& answer) {
+  if (answer.status != 404 || key.empty()) return false;
+  const std::string code = XmlText(answer.body, "Code");
+  return method == "HEAD" || code == "NoSuchKey" || code == "NoSuchUpload";
 }
 
 std::span<const std::byte> BytesOf(const std::string& text) {
@@ -77,26 +87,31 @@ absl::StatusOr<S3> S3::Open(const std::string& bucket, const S3Settings& setting
 }
 
 absl::StatusOr<http::Answer> S3::TryOnce(const std::string& method, const std::string& key, const Query& query,
-                                         std::span<const std::byte> body, const std::string& range) {
+                                         std::span<const std::byte> body, const Range& range) {
   const std::string time = TimeText(clock_->WallNow());
   Signable request{method, base_ + Encode(key, true), query, {}, HexSha256(body)};
   request.headers = {{"host", host_}, {"x-amz-content-sha256", request.payload_hash}, {"x-amz-date", time}};
-  if (!range.empty()) request.headers["range"] = range;
+  if (range.size > 0)
+    request.headers["range"] = fmt::format("bytes={}-{}", range.offset, range.offset + range.size - 1);
   if (!settings_.keys.session.empty()) request.headers["x-amz-security-token"] = settings_.keys.session;
-  http::Request wire{method, request.path + (query.empty() ? "" : "?" + QueryText(query)), request.headers, body};
+  http::Request wire{method, request.path + (query.empty() ? "" : "?" + QueryText(query)), request.headers, body,
+                     std::max(range.size, kLongestAnswer)};
   wire.headers["authorization"] = Authorization(request, settings_.keys, {settings_.region, "s3"}, time);
   return http_->Send(wire);
 }
 
 absl::StatusOr<http::Answer> S3::Ask(const std::string& method, const std::string& key, const Query& query,
-                                     std::span<const std::byte> body, const std::string& range) {
+                                     std::span<const std::byte> body, const Range& range) {
+  const size_t longest = range.size > 0 ? range.size : kLongestAnswer;
   Seconds pause = kFirstPause;
   for (int attempt = 1;; ++attempt, pause = pause * 2) {
     absl::StatusOr<http::Answer> answer = TryOnce(method, key, query, body, range);
     if (answer.ok() && !MayPass(method, *answer)) {
       const bool done = answer->status < 300 && (method != "POST" || XmlElements(answer->body, "Code").empty());
-      if (done) return answer;
-      return Refused(method, key, *answer);
+      if (!done) return Refused(method, key, *answer);
+      if (!answer->cut && answer->body.size() <= longest) return answer;
+      return Unavailable("{} s3://{}/{}: {} answered with more than {} bytes{}", method, bucket_, key,
+                         settings_.endpoint, longest, range.size > 0 ? ", of which it was asked for no more" : "");
     }
     if (attempt == kTries || !Pause(pause)) {
       if (!answer.ok()) return answer.status();
@@ -107,11 +122,13 @@ absl::StatusOr<http::Answer> S3::Ask(const std::string& method, const std::strin
 
 absl::Status S3::Refused(const std::string& method, const std::string& key, const http::Answer& answer) const {
   const std::string what = fmt::format("s3://{}/{}", bucket_, key);
+  if (IsAbsence(method, key, answer)) return NotFound("{}: not there", what);
   const std::string code = XmlText(answer.body, "Code"), message = XmlText(answer.body, "Message");
-  if (answer.status == 404 && code != "NoSuchBucket") return NotFound("{}: not there", what);
+  const bool stranger = code.empty() && answer.status == 404;
   return MakeError(answer.status == 403 ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kUnavailable,
-                   fmt::format("{} {}: {} answered with status {}{}{}", method, what, settings_.endpoint, answer.status,
-                               code.empty() ? "" : ", " + code, message.empty() ? "" : ", " + message));
+                   fmt::format("{} {}: {} answered with status {}{}{}{}", method, what, settings_.endpoint,
+                               answer.status, code.empty() ? "" : ", " + code, message.empty() ? "" : ", " + message,
+                               stranger ? ", and not as S3 does: see whether AWS_ENDPOINT_URL is right" : ""));
 }
 
 // In pieces, so that giving up is heard.
@@ -173,8 +190,7 @@ absl::StatusOr<uint64_t> S3::Size(const std::string& key) {
 
 absl::Status S3::Read(const std::string& key, uint64_t offset, std::span<std::byte> data) {
   if (data.empty()) return absl::OkStatus();
-  const std::string range = fmt::format("bytes={}-{}", offset, offset + data.size() - 1);
-  LS_ASSIGN_OR_RETURN(const http::Answer answer, Ask("GET", key, {}, {}, range));
+  LS_ASSIGN_OR_RETURN(const http::Answer answer, Ask("GET", key, {}, {}, {offset, data.size()}));
   if (answer.body.size() != data.size())
     return DataLoss("s3://{}/{}: {} bytes came of {} asked for at {}", bucket_, key, answer.body.size(), data.size(),
                     offset);

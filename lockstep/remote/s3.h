@@ -1,6 +1,7 @@
 // The few operations of S3's protocol that checkpoints need, each signed, its body hashed, and tried again with growing
 // pauses while the store is busy (5xx, 408, 429) or out of reach. Errors name bucket and key, and what the store said.
-// Thread rule: one thread at a time. Cost: an object that is written or read lies in memory whole.
+// Thread rule: one thread at a time. Cost: what is written or read at once lies in memory whole; of an answer that is
+// longer than it may be, 8 MiB or what was asked for.
 //
 //   LS_ASSIGN_OR_RETURN(S3 s3, S3::Open("bucket", S3SettingsFromEnvironment(), clock, go_on));
 //   LS_RETURN_IF_ERROR(s3.Put("prefix/key", bytes));
@@ -51,16 +52,20 @@ class S3 {
   struct Listing {
     std::vector<std::string> keys, folders;  // folders end with "/"
   };
-  // What begins with `prefix`, up to the next "/".
+  // What begins with `prefix`, up to the next "/". Never NotFound: nothing there is an empty listing.
   absl::StatusOr<Listing> List(const std::string& prefix);
 
  private:
   using Query = std::map<std::string, std::string>;
+  struct Range {
+    uint64_t offset = 0;
+    size_t size = 0;  // 0: all of it
+  };
   S3(std::string bucket, const S3Settings& settings, const Clock& clock, checkpoint::GoOn go_on);
   absl::StatusOr<http::Answer> Ask(const std::string& method, const std::string& key, const Query& query,
-                                   std::span<const std::byte> body, const std::string& range = "");
+                                   std::span<const std::byte> body, const Range& range = {0, 0});
   absl::StatusOr<http::Answer> TryOnce(const std::string& method, const std::string& key, const Query& query,
-                                       std::span<const std::byte> body, const std::string& range);
+                                       std::span<const std::byte> body, const Range& range);
   absl::Status Refused(const std::string& method, const std::string& key, const http::Answer& answer) const;
   bool Pause(Seconds length) const;
 

@@ -376,6 +376,27 @@ class Job(Copying):
             self.assertEqual(2, run.watcher.wait(30), run)
             self.assertIn(words, run.stderr(), run)
 
+    def test_a_store_that_says_nothing_at_the_start(self):
+        """Not even to the first question. Who waits for it learns so, and is heard."""
+        release = threading.Event()
+        self.addCleanup(release.set)
+        self.s3.trouble = lambda handler: release.wait(60) and handler.hang_up() or True
+        for number in (signal.SIGTERM, signal.SIGINT):
+            run = self.train(*ddp())
+            run.wait("a line that says why nothing begins", lambda: "asking s3://bucket/job for a checkpoint" in run.stderr())
+            run.watcher.send_signal(number)
+            run.finish(1, timeout=20)
+            self.assertIn("stopped before the job began, asking s3://bucket/job", run.stderr(), run)
+            self.assertEqual([], os.listdir(run.dir), run)
+
+    def test_a_404_is_no_empty_store(self):
+        """Of what stands in the store's place: a job that began at its beginning would be a job that lost its checkpoints."""
+        self.s3.trouble = lambda handler: handler.answer(404, b"<html>no such page</html>") or True
+        run = self.train(*ddp())
+        self.assertNotEqual(0, run.watcher.wait(30), run)
+        self.assertRegex(run.stderr(), rf"what is in s3://bucket/job can't be seen: GET s3://bucket/: http://127.0.0.1:{self.s3.port} answered with status 404", run)
+        self.assertEqual([], run.steps(), run)
+
     def assert_undisturbed(self, run):
         expected, found = undisturbed(STEPS, ranks=2), json.loads(run.out.read_text())
         for part in expected:

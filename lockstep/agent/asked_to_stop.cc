@@ -1,0 +1,18 @@
+#include "lockstep/agent/asked_to_stop.h"
+
+#include <signal.h>
+
+namespace lockstep::agent {
+
+bool IsAskedToStop() {
+  sigset_t pending;
+  sigpending(&pending);
+  for (const int number : {SIGINT, SIGTERM}) {
+    struct sigaction action{};
+    sigaction(number, nullptr, &action);
+    if (sigismember(&pending, number) == 1 && action.sa_handler != SIG_IGN) return true;
+  }
+  return false;
+}
+
+}  // namespace lockstep::agent
