@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 namespace lockstep::reshape {
@@ -36,8 +37,8 @@ std::optional<std::vector<int>> SplitDimensions(std::string_view text) {
   return dimensions;
 }
 
-// Where the rank stands in each dimension of the mesh, of which the last counts fastest.
-std::optional<Sizes> Coordinates(const Sizes& mesh, int rank, int world_size) {
+// Where the rank stands in each dimension of a mesh that counts all ranks in order, of which the last counts fastest.
+std::optional<Sizes> CoordinatesInOrder(const Sizes& mesh, int rank, int world_size) {
   uint64_t left = static_cast<uint64_t>(rank), all = 1;
   Sizes at(mesh.size());
   for (size_t d = mesh.size(); d-- > 0;) {
@@ -46,6 +47,14 @@ std::optional<Sizes> Coordinates(const Sizes& mesh, int rank, int world_size) {
     left /= mesh[d];
   }
   return all == static_cast<uint64_t>(world_size) ? std::optional(at) : std::nullopt;
+}
+
+// As it is noted; older checkpoints don't say it.
+std::optional<Sizes> Coordinates(const Json& place, const Sizes& mesh, int rank, int world_size) {
+  if (place.size() <= 4) return CoordinatesInOrder(mesh, rank, world_size);
+  const auto at = place.at(4).get<Sizes>();
+  const bool lies_in_mesh = std::equal(at.begin(), at.end(), mesh.begin(), mesh.end(), std::less<>());
+  return lies_in_mesh ? std::optional(at) : std::nullopt;
 }
 
 // torch.chunk's rule, applied for each dimension of the mesh to what the one before has left.
@@ -61,7 +70,7 @@ absl::StatusOr<Placed> OfMesh(const Json& place, int rank, int world_size) {
   const auto shape = place.at(1).get<Sizes>(), mesh = place.at(3).get<Sizes>();
   const auto text = place.at(2).get<std::string>();
   const auto dimensions = SplitDimensions(text);
-  const auto at = Coordinates(mesh, rank, world_size);
+  const auto at = Coordinates(place, mesh, rank, world_size);
   const bool known =
       dimensions && at && dimensions->size() == mesh.size() &&
       std::all_of(dimensions->begin(), dimensions->end(), [&](int d) { return d < static_cast<int>(shape.size()); });

@@ -13,9 +13,9 @@ struct Placed {
   Box box;
 };
 
-// `place`: ["shard", shape, offsets, sizes], or ["dtensor", shape, placements, mesh] of a rank of a mesh that counts
-// all ranks in order; `local`: the shape of the part. kInvalidArgument: it is neither, or one that can't be told
-// (_Partial).
+// `place`: ["shard", shape, offsets, sizes], or ["dtensor", shape, placements, mesh, where in the mesh the rank
+// stands]; without the last the mesh counts all ranks in order. `local`: the shape of the part. kInvalidArgument: it is
+// neither, or one that can't be told (Partial).
 absl::StatusOr<Placed> PlaceOf(const Json& place, const std::vector<uint64_t>& local, int rank, int world_size);
 
 }  // namespace lockstep::reshape

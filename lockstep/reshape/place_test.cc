@@ -31,7 +31,18 @@ TEST(Place, ALargerMeshCountsItsLastDimensionFastest) {
   EXPECT_EQ(Dtensor(R"j(["dtensor", [8], "(Shard(dim=0), Shard(dim=0))", [2, 2]])j", {2}, 2, 4), "[4:6]");
 }
 
+// DeviceMesh("cpu", [[0, 2], [1, 3]]): rank 1 stands at (1, 0). A mesh of ranks 1 and 3 alone is known, too.
+TEST(Place, WhereARankStandsIsAsItWasNoted) {
+  EXPECT_EQ(Dtensor(R"j(["dtensor", [4, 4], "(Shard(dim=0), Shard(dim=1))", [2, 2], [1, 0]])j", {2, 2}, 1, 4),
+            "[2:4, 0:2]");
+  EXPECT_EQ(Dtensor(R"j(["dtensor", [4], "(Shard(dim=0),)", [2], [1]])j", {2}, 3, 4), "[2:4]");
+}
+
 TEST(Place, WhatCantBeToldIsRefused) {
+  for (const char* outside : {"[2]", "[]", "[0, 0]"}) {
+    const std::string place = fmt::format(R"j(["dtensor", [4], "(Shard(dim=0),)", [2], {}])j", outside);
+    EXPECT_THAT(Dtensor(place.c_str(), {2}, 0, 2), HasSubstr("can't be told apart")) << outside;
+  }
   EXPECT_THAT(Dtensor(R"j(["dtensor", [4], "(Partial(sum),)", [2]])j", {4}, 0, 2), HasSubstr("can't be told apart"));
   EXPECT_THAT(Dtensor(R"j(["dtensor", [4], "(Shard(dim=0),)", [2]])j", {2}, 0, 4), HasSubstr("can't be told apart"));
   EXPECT_THAT(Dtensor(R"j(["dtensor", [4], "(Shard(dim=1),)", [2]])j", {2}, 0, 2), HasSubstr("can't be told apart"));

@@ -113,16 +113,14 @@ def with_copies(name, rest, saved, apart=None):
 
 def copy_into(holder, names, tensors, saved):
     """Writes saved pairs (layout, view) into `tensors`, matched by name and place. All are compared before one is written."""
-    found = {(layout.name, layout.place): (layout, view) for layout, view in saved}
     named = collections.defaultdict(list)  # shards of one tensor have one name
-    for layout, _ in saved:
-        named[layout.name].append(layout)
+    for layout, view in saved:
+        named[layout.name].append((layout, view))
     _check_names(holder, {name for name, _ in names}, named.keys())
-    for (name, place), tensor in zip(names, tensors):
-        _check_same(Layout(name, tensor, place), named[name])
+    found = [_same(Layout(name, tensor, place), named[name]) for (name, place), tensor in zip(names, tensors)]
     with torch.no_grad():
-        for key, tensor in zip(names, tensors):
-            tensor.detach().copy_(found[key][1])
+        for tensor, view in zip(tensors, found):
+            tensor.detach().copy_(view)
 
 
 def _check_names(holder, here, saved):
@@ -134,10 +132,12 @@ def _check_names(holder, here, saved):
                           "restore with the model that wrote it, or start the run afresh")
 
 
-def _check_same(here, saved):
-    if not any(layout.same_content(here) for layout in saved):
-        raise CheckpointError(f"{here.name} is {saved[0]} in the checkpoint but {here} in this script: "
-                              "restore with the model and sharding that wrote it, or start the run afresh")
+def _same(here, saved):
+    for layout, view in saved:
+        if layout.same_content(here):
+            return view
+    raise CheckpointError(f"{here.name} is {saved[0][0]} in the checkpoint but {here} in this script: "
+                          "restore with the model and sharding that wrote it, or start the run afresh")
 
 
 class EagerHolder:

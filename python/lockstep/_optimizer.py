@@ -6,7 +6,7 @@ import torch
 from . import _client
 from ._containers import refusal, simplified
 from ._holding import owned_memory, take_out, with_copies
-from ._tensors import PLAIN, CheckpointError, parts
+from ._tensors import PLAIN, CheckpointError, parts, same_place
 
 
 def _is_zero(optimizer):
@@ -158,7 +158,7 @@ class OptimizerHolder:
         if layout.place is None:
             return tensor
         (place, _), = parts(parameter)
-        if place != layout.place:
+        if not same_place(place, layout.place):
             raise CheckpointError(f"{layout.name} is {layout} in the checkpoint but its parameter is placed as {place} in this script: restore "
                                   "with the sharding that wrote it, or start the run afresh")
         # Shape and strides of the whole: from_local would take all parts to be as large as this one.

@@ -22,11 +22,23 @@ def parts(tensor):
     if type(tensor) in PLAIN:
         return [(None, tensor)]
     if hasattr(tensor, "_local_tensor") and hasattr(tensor, "placements"):
-        mesh = tuple(getattr(getattr(tensor, "device_mesh", None), "shape", ()) or ())
-        return [(("dtensor", tuple(tensor.shape), str(tuple(tensor.placements)), mesh), tensor._local_tensor)]
+        return [(_mesh_place(tensor), tensor._local_tensor)]
     if hasattr(tensor, "local_shards"):
         return [(_shard_place(tensor, shard), shard.tensor) for shard in tensor.local_shards()]
     return [(None, tensor)]
+
+
+def _mesh_place(tensor):
+    mesh = getattr(tensor, "device_mesh", None)
+    place = ("dtensor", tuple(tensor.shape), str(tuple(tensor.placements)), tuple(getattr(mesh, "shape", ()) or ()))
+    return (*place, tuple(mesh.get_coordinate() or ())) if hasattr(mesh, "get_coordinate") else place  # (): this rank is not in the mesh
+
+
+def same_place(one, other):
+    """Older checkpoints don't say where in its mesh a DTensor's rank stood."""
+    if one is None or other is None or len(one) == len(other):
+        return one == other
+    return one[:4] == other[:4] and one[0] == "dtensor"
 
 
 def _shard_place(tensor, shard):
@@ -67,7 +79,7 @@ class Layout:
 
     def same_content(self, other):
         """Equal in what restoring needs; where it lies (device, strides) may differ."""
-        return (self.dtype, self.shape, self.place) == (other.dtype, other.shape, other.place)
+        return (self.dtype, self.shape) == (other.dtype, other.shape) and same_place(self.place, other.place)
 
     def __str__(self):
         text = f"{self.dtype} of shape {self.shape}"

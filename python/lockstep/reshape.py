@@ -37,7 +37,7 @@ def open(path):
 def inspect(path):
     """The document of `lockstep checkpoint inspect --json`."""
     answer = subprocess.run([_binary(), "checkpoint", "inspect", os.fspath(path), "--json"], capture_output=True, text=True)
-    if answer.returncode not in (0, 1):  # 1: a tensor lacks a part, which whoever wants that part is told
+    if answer.returncode not in (0, 1):  # 1: a tensor lacks a part or has one twice, which whoever wants that part is told
         raise ReshapeError(answer.stderr.strip().removeprefix("lockstep: "))
     return json.loads(answer.stdout)
 
@@ -152,6 +152,7 @@ class Tensor:
             return numpy.empty(sizes, self.array_dtype)
         if len(sources) == 1 and sources[0][1:] == (offsets, sizes):
             return self._agreed(*sources[0])
+        self._check_apart([source[1:] for source in sources])
         array = numpy.empty(sizes, self.array_dtype)
         filled = 0
         for copies, begin, count in sources:
@@ -210,6 +211,17 @@ class Tensor:
             if all(low < high for low, high in zip(begin, end)):
                 found.append((copies, begin, tuple(high - low for low, high in zip(begin, end))))
         return found
+
+    def _check_apart(self, boxes):
+        """Of what overlaps nobody knows which is right."""
+        begins = numpy.array([begin for begin, _ in boxes])
+        ends = begins + numpy.array([count for _, count in boxes])
+        for one in range(1, len(boxes)):
+            meet = ((begins[:one] < ends[one]) & (begins[one] < ends[:one])).all(axis=1)
+            if meet.any():
+                other = meet.argmax()
+                raise ReshapeError(f"{self.name}: its shards overlap from {numpy.maximum(begins[one], begins[other]).tolist()} to "
+                                   f"{numpy.minimum(ends[one], ends[other]).tolist()}: expected each element in one of them; read the part of one rank by rank=")
 
     def _agreed(self, copies, begin, count):
         """Of several ranks' copies the first, if all are alike."""

@@ -35,6 +35,22 @@ dist.destroy_process_group()
 """
 
 
+# On a mesh that does not count the ranks in order.
+SHARDS_ON_A_MESH = """
+import torch, lockstep
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+dist.init_process_group("gloo")
+mesh = DeviceMesh("cpu", [[0, 2], [1, 3]])
+ckpt = lockstep.Checkpoint({"w": distribute_tensor(torch.arange(16.).view(4, 4), mesh, [Shard(0), Shard(1)])})
+ckpt.restore()
+ckpt.step(0)
+dist.destroy_process_group()
+"""
+
+
 @functools.cache
 def saved_elsewhere(python):
     """A folder with what elsewhere.py saves; one for all tests of an interpreter."""
@@ -227,6 +243,16 @@ class ZeRo(RunTest):
                 self.assertFalse(parts[size:].any(), "padding")
         with self.assertRaisesRegex(reshape.ReshapeError, "flat of rank 0 and of rank 1 differ: they are no copies of one"):
             saved.load({"flat": None})
+
+
+class Mesh(Torch2, RunTest):
+    def test_each_shard_lies_where_its_rank_stands_in_the_mesh(self):
+        out, script = self.folder() / "checkpoints", self.folder() / "mesh.py"
+        script.write_text(SHARDS_ON_A_MESH)
+        Run(self, script, options=["--checkpoint-dir", str(out)]).finish()
+        saved = reshape.open(out)
+        self.assertEqual([[0, 0], [2, 0], [0, 2], [2, 2]], [shard["offsets"] for shard in saved["w"].shards])
+        self.assertEqual(numpy.arange(16).reshape(4, 4).tolist(), saved.load({"w": None})["w"].tolist())
 
 
 if __name__ == "__main__":

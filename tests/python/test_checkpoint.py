@@ -534,13 +534,13 @@ class Mismatch(Starter):
 
 
 class FakeDTensor(torch.Tensor if torch else object):
-    """As torch 2's DTensor, by its attributes."""
+    """As torch 2's DTensor, by its attributes. at: where in the mesh this rank stands; None: as older versions of Lockstep saw it, which didn't ask."""
 
     @staticmethod
-    def __new__(cls, local, mesh=(2,), placements=("Shard(0)",)):
+    def __new__(cls, local, mesh=(2,), placements=("Shard(0)",), at=(0,)):
         whole = torch.Tensor._make_wrapper_subclass(cls, (local.shape[0] * mesh[0],) + tuple(local.shape[1:]), dtype=local.dtype)
         whole._local_tensor, whole.placements = local, placements
-        whole.device_mesh = type("Mesh", (), {"shape": mesh})()
+        whole.device_mesh = types.SimpleNamespace(shape=mesh, **{} if at is None else {"get_coordinate": lambda: list(at)})
         return whole
 
     @classmethod
@@ -571,8 +571,8 @@ class Sharded(Starter):
         def save():
             lockstep.Checkpoint({"w": FakeDTensor(torch.arange(6.0).view(2, 3))}).step(0)
 
-        def restore(placements):
-            whole = FakeDTensor(torch.zeros(2, 3), placements=placements)
+        def restore(placements, at=(0,)):
+            whole = FakeDTensor(torch.zeros(2, 3), placements=placements, at=at)
             try:
                 lockstep.Checkpoint({"w": whole}).restore()
             except lockstep.CheckpointError as error:
@@ -584,6 +584,7 @@ class Sharded(Starter):
         self.starter.start_epoch(2, restore=(1, 0))
         self.assertEqual(self.work(lambda: restore(("Shard(0)",))), [[0, 1, 2], [3, 4, 5]])
         self.assertRegex(self.work(lambda: restore(("Shard(1)",))), r"w is float32 .*Shard\(0\).* but float32 .*Shard\(1\)")
+        self.assertRegex(self.work(lambda: restore(("Shard(0)",), at=(1,))), r"w is float32 .*\(0,\)\) in the checkpoint but float32 .*\(1,\)\) in")
 
     def test_sharded_tensor_shards_come_back_in_place_and_only_where_they_belong(self):
         def shards(fill, offsets):
@@ -607,25 +608,33 @@ class Sharded(Starter):
         self.assertRegex(self.work(lambda: restore([(2, 0), (4, 0)])), r"w is float32 .*\(0, 0\).* but float32 .*\(2, 0\)")
 
     def test_an_optimizer_over_dtensors_gets_dtensors_back(self):
-        def give(value):
-            parameter = FakeDTensor(torch.zeros(2))
+        self.assertEqual(self.momentum_again(saved_at=(0,)), ("FakeDTensor", [6.0, 6.0], 4.0))
+
+    def test_what_an_older_version_saved_of_dtensors_comes_back(self):
+        self.assertEqual(self.momentum_again(saved_at=None), ("FakeDTensor", [6.0, 6.0], 4.0))
+
+    def momentum_again(self, saved_at):
+        """Of an optimizer over DTensors: its type, what is in it, and the step."""
+        def give(value, at):
+            parameter = FakeDTensor(torch.zeros(2), at=at)
             optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
-            optimizer.state[parameter] = {"momentum_buffer": FakeDTensor(torch.full((2,), value)), "step": torch.tensor(4.0)}
+            optimizer.state[parameter] = {"momentum_buffer": FakeDTensor(torch.full((2,), value), at=at), "step": torch.tensor(4.0)}
             return optimizer, parameter
 
         def save():
-            lockstep.Checkpoint({"o": give(6.0)[0]}).step(0)
+            optimizer, parameter = give(6.0, saved_at)
+            lockstep.Checkpoint({"o": optimizer, "w": parameter}).step(0)
 
         def restore():
-            optimizer, parameter = give(0.0)
-            lockstep.Checkpoint({"o": optimizer}).restore()
+            optimizer, parameter = give(0.0, at=(0,))
+            lockstep.Checkpoint({"o": optimizer, "w": parameter}).restore()
             state = optimizer.state[parameter]
             return type(state["momentum_buffer"]).__name__, state["momentum_buffer"]._local_tensor.tolist(), state["step"].item()
 
         self.starter.start_epoch(1)
         self.work(save)
         self.starter.start_epoch(2, restore=(1, 0))
-        self.assertEqual(self.work(restore), ("FakeDTensor", [6.0, 6.0], 4.0))
+        return self.work(restore)
 
 
 class Devices(unittest.TestCase):

@@ -104,6 +104,16 @@ class AnyBox(Files):
             with self.subTest(text), self.assertRaisesRegex(ReshapeError, text):
                 saved.load(want)
 
+    def test_shards_that_overlap_are_refused(self):
+        """Though together they have as many elements as are wanted."""
+        parts = [self.noise([4]), self.noise([4])]
+        saved = self.saved([8], [self.shard(part, (offset,), rank) for rank, (offset, part) in enumerate(zip((0, 2), parts))])
+        for box in (None, ((1,), (4,)), ((2,), (2,))):
+            with self.subTest(box), self.assertRaisesRegex(ReshapeError, r"x: its shards overlap from \[2\] to \[4\]: .* by rank="):
+                saved.load({"x": box})
+        self.assertEqual(parts[1].tobytes(), saved.load({"x": ((2,), (4,))}, rank=1)["x"].tobytes())
+        self.assertEqual(parts[0][:2].tobytes(), saved.load({"x": ((0,), (2,))})["x"].tobytes())
+
     def test_types_that_numpy_lacks(self):
         words = self.noise([3], "uint16")
         saved = self.saved([3], [self.shard(words, (0,), 0)], "bfloat16")
