@@ -150,12 +150,14 @@ static bool anybody(const struct ls_segment_head* head) {
 /* ---- the folder ---- */
 
 /* Not below $XDG_RUNTIME_DIR: that goes at logout, and a trainer may have another one than the simulation, or none. */
+static const char kDefault[] = "/dev/shm/lockstep-stage-";
+
 static int name_folder(char folder[LS_FOLDER]) {
   const char* own = getenv("LOCKSTEP_STAGE_DIR");
   char here[LS_FOLDER] = "";
   int length;
   if (own == NULL || *own == '\0') {
-    length = snprintf(folder, LS_FOLDER, "/dev/shm/lockstep-stage-%u", getuid());
+    length = snprintf(folder, LS_FOLDER, "%s%u", kDefault, getuid());
   } else if (*own == '/') {
     length = snprintf(folder, LS_FOLDER, "%s", own);
   } else {
@@ -173,26 +175,34 @@ static bool still_there(int room, const char* folder) {
          held.st_dev == named.st_dev;
 }
 
-static int refuse_folder(int room, const char* folder) {
-  struct stat info;
-  if (room < 0) return ls_stage_fail(-1, "%s: %s; LOCKSTEP_STAGE_DIR names another folder", folder, strerror(errno));
-  if (fstat(room, &info) == 0 && info.st_uid == getuid() && (info.st_mode & 022) == 0) return room;
-  close(room);
-  return ls_stage_fail(-1, "%s belongs to another user, or others may write to it: it must be yours alone", folder);
+static int refuse_folder(int result, const char* folder) {
+  return ls_stage_fail(result, "%s: %s; LOCKSTEP_STAGE_DIR names another folder", folder, strerror(errno));
 }
 
-/* A room that is locked, -1 with errno EWOULDBLOCK if another has it, or -1 for good. */
+static bool is_mine_alone(int room) {
+  struct stat info;
+  return fstat(room, &info) == 0 && info.st_uid == getuid() && (info.st_mode & 022) == 0;
+}
+
+enum { kAgain = -2 };
+
+/* A room that is locked; kAgain if another has it, or has just removed it, and -1 for good: ls_stage_last_error(). */
 static int try_enter(const char* folder) {
   if (mkdir(folder, 0700) != 0 && errno != EEXIST) return refuse_folder(-1, folder);
-  const int room = refuse_folder(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), folder);
-  if (room < 0) {
-    errno = EACCES;
-    return -1;
+  /* Where anybody may make names, ours may lead to another folder of this user. */
+  const int follow = strncmp(folder, kDefault, strlen(kDefault)) == 0 ? O_NOFOLLOW : 0;
+  const int room = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
+  if (room < 0) return refuse_folder(errno == ENOENT ? kAgain : -1, folder);
+  if (is_mine_alone(room)) {
+    if (flock(room, LOCK_EX | LOCK_NB) == 0 && still_there(room, folder)) return room;
+    close(room);
+    return ls_stage_fail(kAgain, "%s is locked by another process", folder);
   }
-  if (flock(room, LOCK_EX | LOCK_NB) == 0 && still_there(room, folder)) return room;
   close(room);
-  errno = EWOULDBLOCK;
-  return -1;
+  return ls_stage_fail(-1,
+                       "%s belongs to another user, or others may write to it: it must be yours alone; "
+                       "LOCKSTEP_STAGE_DIR names another folder",
+                       folder);
 }
 
 /* The head of any file of ours; NULL: it has none. */
@@ -254,10 +264,7 @@ static int enter(const char* folder, double timeout_s) {
   const int64_t deadline = ls_stage_deadline(timeout_s > moment ? timeout_s : moment);
   const struct timespec pause = {.tv_nsec = 1000000};
   int room;
-  while ((room = try_enter(folder)) < 0 && errno == EWOULDBLOCK) {
-    if (ls_stage_now_ns() > deadline) return ls_stage_fail(-1, "%s is locked by another process", folder);
-    nanosleep(&pause, NULL);
-  }
+  while ((room = try_enter(folder)) == kAgain && ls_stage_now_ns() <= deadline) nanosleep(&pause, NULL);
   if (room >= 0) sweep(room);
   return room;
 }
@@ -330,9 +337,10 @@ int ls_segment_open(const char* folder, const char* name, enum ls_segment_kind k
 }
 
 /* posix_fallocate: on a full tmpfs a first write would otherwise be a SIGBUS in the simulation. A signal undoes all
- * that it has done: hence in pieces, and of a profiler's signals none is too fast for that. */
+ * that it has done: hence in pieces, which a profiler's signals make smaller, down to a page. */
 static int reserve(int fd, uint64_t bytes) {
-  const uint64_t piece = 1 << 20;
+  const uint64_t page = 4096;
+  uint64_t piece = 1 << 20;
   struct statvfs disk;
   if (bytes > INT64_MAX || ls_file_allowed(bytes) != 0) return EFBIG;
   if (fstatvfs(fd, &disk) == 0 && disk.f_blocks != 0 && (unsigned __int128)disk.f_bavail * disk.f_frsize < bytes) {
@@ -343,6 +351,7 @@ static int reserve(int fd, uint64_t bytes) {
     const int error = posix_fallocate(fd, (off_t)at, (off_t)length);
     if (error != 0 && error != EINTR) return error;
     if (error == 0) at += length;
+    if (error == EINTR && piece > page) piece /= 2;
   }
   return 0;
 }

@@ -68,7 +68,7 @@ void ls_stage_wait(uint32_t* word, uint32_t seen, int64_t deadline, int64_t slic
 /* Adds one and wakes all who wait. */
 void ls_stage_wake(uint32_t* word);
 
-/* Opens and locks the folder, which it makes, and sweeps it. -1: ls_stage_last_error(). */
+/* Opens and locks the folder, which it makes, and sweeps it. Below 0: ls_stage_last_error(). */
 int ls_room_enter(char folder[LS_FOLDER], double timeout_s);
 /* Removes the folder if it is empty. */
 void ls_room_leave(int room, const char* folder);
@@ -90,9 +90,9 @@ bool ls_member_alive(const struct ls_member*);
 /* Of this process. pid is written last, and what else the caller wants in it before. Refused if others could not tell
  * that it lives. */
 int ls_member_enter(struct ls_member*, uint32_t state);
-/* NULL: all of them are taken by living processes. */
 /* From now on it counts as dead, as if its process had been killed. */
 void ls_member_die(struct ls_member*);
+/* NULL: all of them are taken by living processes. */
 struct ls_member* ls_member_free(struct ls_segment_head*, uint32_t first, uint32_t count);
 
 #ifdef __cplusplus

@@ -18,6 +18,20 @@
 #include "lockstep/stage/spill.h"
 #include "lockstep/stage/stream_fixture.h"
 
+namespace {
+
+// tmpfs of older kernels gives up what is interrupted by a signal. 0: none comes.
+off_t memory_between_signals = 0;
+int calls = 0;
+
+}  // namespace
+
+extern "C" int posix_fallocate(int file, off_t offset, off_t length) {  // in place of that of libc
+  if (memory_between_signals == 0 || length <= memory_between_signals)
+    return fallocate(file, 0, offset, length) == 0 ? 0 : errno;
+  return ++calls < 10'000 ? EINTR : EIO;
+}
+
 namespace lockstep::stage {
 namespace {
 
@@ -268,6 +282,14 @@ TEST_F(Stream, ALimitOnFilesIsAnErrorOfOpen) {
   std::filesystem::remove(path);
 }
 
+// A profiler's, say, that come faster than memory.
+TEST_F(Stream, IsMadeUnderManySignals) {
+  memory_between_signals = 5000;
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 1000));
+  memory_between_signals = 0;
+  ls_stage_close(writer, 0);
+}
+
 // Its parts were flushed, and the lock could not be had back: as after a commit that answered LS_STAGE_TIMEOUT.
 TEST_F(Stream, AStepThatWasFlushedAndNotShownIsCommittedAgain) {
   for (const bool again : {true, false}) {
@@ -339,6 +361,27 @@ TEST_F(Stream, TheDefaultFolderIsOneAndStays) {
   ls_stage_detach(reader);
 }
 
+// In /dev/shm anybody may make a name that leads to a folder of ours.
+TEST_F(Stream, TheDefaultFolderIsNoLink) {
+  const std::filesystem::path link = "/dev/shm/lockstep-stage-test-" + std::to_string(getpid());
+  std::filesystem::create_directory_symlink(folder_, link);
+  setenv("LOCKSTEP_STAGE_DIR", link.c_str(), 1);
+  ls_stage* reader = nullptr;
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 0, &reader));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("Not a directory; LOCKSTEP_STAGE_DIR names another folder"));
+  std::filesystem::remove(link);
+}
+
+TEST_F(Stream, AFolderThatOthersMayWriteTo) {
+  const std::filesystem::path room = folder_ + "/room";
+  std::filesystem::create_directory(room);
+  chmod(room.c_str(), 0777);
+  ls_stage* reader = nullptr;
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 0, &reader));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("must be yours alone; LOCKSTEP_STAGE_DIR names another folder"));
+  std::filesystem::remove(room);
+}
+
 TEST_F(Stream, AFolderThatIsNamedFromWhereTheProcessIs) {
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder_);
@@ -371,6 +414,21 @@ TEST_F(Stream, WhatIsNotOursInTheFolderStays) {
   ls_stage_close(writer, 0);
   for (const std::string& name : others) EXPECT_TRUE(std::filesystem::exists(room / name)) << name;
   std::filesystem::remove_all(room);
+}
+
+// Whoever leaves removes it, also where another has found it there and is about to open it.
+TEST_F(Stream, ManyComeAndGoInAFolderThatIsNotThere) {
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([] {
+      for (int times = 0; times < 300; ++times) {
+        char folder[LS_FOLDER];
+        const int room = ls_room_enter(folder, 60);
+        ASSERT_LE(0, room) << ls_stage_last_error();
+        ls_room_leave(room, folder);
+      }
+    });
+  }
 }
 
 // By who cleans up, or at a logout.
