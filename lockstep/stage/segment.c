@@ -35,6 +35,22 @@ int ls_stage_need(const void* argument, const char* what) {
   return argument != NULL ? LS_STAGE_OK : ls_stage_fail(LS_STAGE_REFUSED, "%s is NULL", what);
 }
 
+/* All that were given out: so that who looks for lost memory finds them. */
+static struct ls_segment* last_handle;
+
+void ls_handle_open(struct ls_segment* handle, enum ls_segment_kind kind) {
+  __atomic_store_n(&handle->open_as, (uint32_t)kind, __ATOMIC_RELEASE);
+  handle->before = __atomic_load_n(&last_handle, __ATOMIC_RELAXED);
+  while (
+      !__atomic_compare_exchange_n(&last_handle, &handle->before, handle, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+  }
+}
+void ls_handle_close(struct ls_segment* handle) { __atomic_store_n(&handle->open_as, 0, __ATOMIC_RELEASE); }
+bool ls_handle_is(const void* handle, enum ls_segment_kind kind) {
+  const struct ls_segment* segment = handle;
+  return segment != NULL && __atomic_load_n(&segment->open_as, __ATOMIC_ACQUIRE) == (uint32_t)kind;
+}
+
 int ls_file_allowed(uint64_t bytes) {
   struct rlimit limit;
   const bool any = getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
@@ -45,11 +61,6 @@ int64_t ls_stage_now_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-double ls_stage_left(int64_t deadline) {
-  const int64_t left = deadline - ls_stage_now_ns();
-  return left > 0 ? (double)left * 1e-9 : 0;
 }
 
 int64_t ls_stage_deadline(double timeout_s) {
@@ -126,7 +137,7 @@ int ls_member_enter(struct ls_member* member, uint32_t state) {
     return ls_stage_fail(LS_STAGE_REFUSED, "/proc/%d/stat, by which others know us, cannot be read: %s", getpid(),
                          strerror(errno));
   }
-  member->state = state;
+  __atomic_store_n(&member->state, state, __ATOMIC_RELAXED);
   member->began = since;
   __atomic_store_n(&member->pid, getpid(), __ATOMIC_RELEASE);
   return LS_STAGE_OK;
@@ -259,17 +270,15 @@ static void sweep(int room) {
   closedir(entries);
 }
 
-static int enter(const char* folder, double timeout_s) {
-  const double moment = 0.1; /* others are in and out in less: no timeout is too short for that */
-  const int64_t deadline = ls_stage_deadline(timeout_s > moment ? timeout_s : moment);
+static int enter(const char* folder, int64_t deadline) {
   const struct timespec pause = {.tv_nsec = 1000000};
   int room;
   while ((room = try_enter(folder)) == kAgain && ls_stage_now_ns() <= deadline) nanosleep(&pause, NULL);
   if (room >= 0) sweep(room);
   return room;
 }
-int ls_room_enter(char folder[LS_FOLDER], double timeout_s) {
-  return name_folder(folder) == LS_STAGE_OK ? enter(folder, timeout_s) : -1;
+int ls_room_enter(char folder[LS_FOLDER], int64_t deadline) {
+  return name_folder(folder) == LS_STAGE_OK ? enter(folder, deadline + LS_ROOM_NS) : -1;
 }
 void ls_room_leave(int room, const char* folder) {
   rmdir(folder);        /* if it is empty */
@@ -420,18 +429,17 @@ void ls_segment_drop(struct ls_segment* segment) {
   unmap(segment);
 }
 
-/* The one that the file was made in, whatever the environment says by now. A room that can't be had in a second is no
- * reason to wait on: the next one who comes sweeps. */
-static int enter_again(const struct ls_segment* segment, char folder[LS_FOLDER]) {
+/* The one that the file was made in, whatever the environment says by now. */
+static int enter_again(const struct ls_segment* segment, char folder[LS_FOLDER], int64_t deadline) {
   const size_t length = (size_t)(strrchr(segment->path, '/') - segment->path);
   memcpy(folder, segment->path, length);
   folder[length] = '\0';
-  return enter(folder, 1.0);
+  return enter(folder, deadline);
 }
 
-void ls_segment_depart(struct ls_segment* segment, struct ls_member* member) {
+void ls_segment_depart(struct ls_segment* segment, struct ls_member* member, int64_t deadline) {
   char folder[LS_FOLDER];
-  const int room = enter_again(segment, folder);
+  const int room = enter_again(segment, folder, deadline);
   if (member != NULL) __atomic_store_n(&member->pid, 0, __ATOMIC_RELEASE);
   if (room < 0) {
     unmap(segment);
@@ -442,7 +450,7 @@ void ls_segment_depart(struct ls_segment* segment, struct ls_member* member) {
 }
 void ls_segment_forsake(const struct ls_segment* segment, struct ls_member* member) {
   char folder[LS_FOLDER];
-  const int room = enter_again(segment, folder);
+  const int room = enter_again(segment, folder, ls_stage_deadline(1.0));
   if (room < 0) return;
   member->state = LS_MEMBER_LEAVES;
   unlink_if_nobody(segment);
