@@ -215,55 +215,73 @@ TEST_F(Deaths, AReaderThatDiesIsNotInTheWayOfAWriterThatDoesNotWait) {
     self.Stop();
   });
   for (int64_t step = 0; step < 4; ++step) {
-    while (Taken(writer).second < step) {
-    }
+    ASSERT_TRUE(Comes([&] { return Taken(writer).second >= step; }));
     ASSERT_EQ(LS_STAGE_OK, Put(writer, step));
   }
-  while (Taken(writer).second < 4) {
-  }
+  ASSERT_TRUE(Comes([&] { return Taken(writer).second == 4; }));
   EXPECT_EQ(LS_STAGE_TIMEOUT, Put(writer, 4));
   child.Kill();
-  const int64_t deadline = ls_stage_deadline(60);
-  while (Put(writer, 4) == LS_STAGE_TIMEOUT && ls_stage_now_ns() < deadline) {
-  }
+  EXPECT_TRUE(Comes([&] { return Put(writer, 4) != LS_STAGE_TIMEOUT; }));
   EXPECT_EQ(4, ls_stage_last_step(writer));
   EXPECT_EQ(std::pair(1, 0), Taken(writer));
   ls_stage_close(writer, 0);
 }
 
-// In the middle of ls_drop_reader(): at its first store to a slot, which lies in a page that this process can't write
-// to.
+// In the middle of ls_drop_reader(): at its first store to a slot in a page that this process can't write to. The last
+// step is in such a one, and held.
 TEST_F(Deaths, WhoIsKilledWhileItDropsADeadReader) {
-  ls_stage* writer = Open(Options(LS_STAGE_LOSSLESS, 1));
-  Put(writer, 0);
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto k = static_cast<uint32_t>(2 * page / sizeof(ls_slot));
+  ls_stage* writer = Open(Options(LS_STAGE_LOSSLESS, k));
+  for (uint32_t step = 0; step < k; ++step) Put(writer, step);
   Child dead([&](Child& self) {
     ls_stage* reader = Attach();
     ls_stage_step step;
-    ls_stage_next(reader, 0, &step);
+    ls_stage_get(reader, k - 1, &step);
     self.Stop();
   });
   dead.Kill();
   ASSERT_EQ(1, Taken(writer).second);
   const pid_t dropper = fork();
   if (dropper == 0) {
-    constexpr uintptr_t kPage = 4096;
-    static uintptr_t first;
-    first = reinterpret_cast<uintptr_t>(writer->slots) / kPage * kPage;
-    if (reinterpret_cast<uintptr_t>(ls_reader(writer, 0) + 1) > first) _exit(4);
-    signal(SIGSEGV, [](int) {
-      mprotect(reinterpret_cast<void*>(first), kPage, PROT_READ | PROT_WRITE);  // the kernel writes to its lock
-      _exit(3);
-    });
+    const uintptr_t first = reinterpret_cast<uintptr_t>(writer->slots) / page * page + page;
+    signal(SIGSEGV, [](int) { _exit(3); });
     ls_stream_lock(writer, ls_stage_deadline(60));
-    mprotect(reinterpret_cast<void*>(first), kPage, PROT_READ);
+    mprotect(reinterpret_cast<void*>(first), page, PROT_READ);
     ls_drop_reader(writer, 0);
     _exit(5);
   }
   int status = 0;
   waitpid(dropper, &status, 0);
   ASSERT_EQ(3, WEXITSTATUS(status));
-  EXPECT_EQ(LS_STAGE_OK, Put(writer, 1, 60)) << "step 0 is held by nobody";
-  EXPECT_EQ(std::pair(1, 0), Taken(writer));
+  EXPECT_EQ(LS_STAGE_OK, Put(writer, k, 60));
+  EXPECT_EQ(0, Taken(writer).second);
+  ls_stage_close(writer, 0);
+}
+
+// Whether it dies before the new one looks who is alive, or after, or while it looks at 40 others.
+TEST_F(Deaths, AReaderInheritsNothing) {
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 1));
+  Put(writer, 0);
+  std::vector<ls_stage*> others;
+  for (int round = 0; round < 100; ++round) {
+    Child dies([&](Child& self) {
+      ls_stage* reader = Attach();
+      ls_stage_step step;
+      ls_stage_next(reader, 0, &step);
+      self.Stop();
+    });
+    while (others.size() < 40) others.push_back(Attach());
+    std::jthread kills([&] { dies.Kill(); });
+    ls_stage* reader = Attach();
+    kills.join();
+    ls_stream_lock(writer, ls_stage_deadline(60));
+    ls_reap_readers(writer);
+    ls_stream_unlock(writer);
+    ASSERT_EQ(0, Taken(writer).second) << "round " << round;
+    ls_stage_detach(reader);
+  }
+  for (ls_stage* reader : others) ls_stage_detach(reader);
   ls_stage_close(writer, 0);
 }
 
@@ -300,8 +318,13 @@ TEST_F(Deaths, ReadersKilledAnywhere) {
         ReadForEver(static_cast<unsigned>(round));
       });
       const uint32_t before = writer->head->readers_ever;
-      for (uint64_t puts = random() % 300; puts > 0; puts -= writer->head->readers_ever != before)
-        ASSERT_EQ(LS_STAGE_OK, Put(writer, step++, 60)) << ls_stage_last_error();
+      uint64_t puts = random() % 300;
+      ASSERT_TRUE(Comes([&] {
+        if (puts == 0) return true;
+        EXPECT_EQ(LS_STAGE_OK, Put(writer, step++, 60)) << ls_stage_last_error();
+        puts -= writer->head->readers_ever != before;
+        return HasFailure();
+      }));
     }
     ls_stage* reader = Attach();
     for (int more = 0; more < 10; ++more) {
@@ -329,8 +352,11 @@ TEST_F(Deaths, AProcessWhoseFirstThreadHasLeftLives) {
     syscall(SYS_exit, 0);
   });
   const std::string path = "/proc/" + std::to_string(child.pid()) + "/stat";
-  std::string state;
-  for (std::string pid, name; state != "Z";) std::ifstream(path) >> pid >> name >> state;
+  std::string pid, name, state;
+  ASSERT_TRUE(Comes([&] {
+    std::ifstream(path) >> pid >> name >> state;
+    return state == "Z";
+  }));
   ls_stage* reader = Attach();
   EXPECT_EQ(0, Next(reader));
   EXPECT_EQ(-LS_STAGE_TIMEOUT, Next(reader)) << "its writer lives";

@@ -22,7 +22,7 @@ static int find_in(struct ls_model* m, const char* folder, const char* name) {
   m->self = ls_member_free(m->segment.head, 1, LS_MODEL_USERS - 1);
   if (m->self == NULL) {
     result = ls_stage_fail(LS_STAGE_REFUSED, "model %s is asked by %d others already", name, LS_MODEL_USERS - 1);
-  } else if (ls_model_generation(m) == 0) {
+  } else if (__atomic_load_n(&m->head->generation, __ATOMIC_ACQUIRE) == 0) {
     result = LS_STAGE_ABSENT;
   } else {
     result = ls_member_enter(m->self, 1);
@@ -33,7 +33,7 @@ static int find_in(struct ls_model* m, const char* folder, const char* name) {
 }
 
 static int find(struct ls_model* m, const char* name, int64_t deadline, char folder[LS_FOLDER]) {
-  const int room = ls_room_enter(folder, ls_stage_left(deadline));
+  const int room = ls_room_enter(folder, deadline);
   if (room < 0) return LS_STAGE_REFUSED;
   const int result = find_in(m, folder, name);
   ls_room_leave(room, folder);
@@ -66,26 +66,20 @@ int ls_infer_open(const char* name, double timeout_s, struct ls_model** model) {
   if (m == NULL) return LS_STAGE_REFUSED;
   while ((result = find(m, name, deadline, folder)) == LS_STAGE_ABSENT && ls_stage_now_ns() < deadline)
     nanosleep(&pause, NULL);
-  if (result == LS_STAGE_OK) {
-    *model = m;
+  if (ls_model_give(m, result, model) == LS_STAGE_OK) {
     result = take_memory(m);
     if (result == LS_STAGE_OK) return result;
-    ls_infer_close(m);
+    ls_model_end(m);
     *model = NULL;
     return result;
   }
-  ls_model_free(m);
   if (result != LS_STAGE_ABSENT) return result;
   return ls_stage_fail(result, "no model %s in %s: nobody has published one in %g s", name, folder, timeout_s);
 }
 
 int ls_infer_close(struct ls_model* m) {
   const int result = ls_model_owner(m, false);
-  if (result != LS_STAGE_OK) return result;
-  ls_model_shut(m);
-  ls_segment_depart(&m->segment, m->self);
-  ls_model_free(m);
-  return LS_STAGE_OK;
+  return result == LS_STAGE_OK ? ls_model_end(m) : result;
 }
 
 /* ---- weights ---- */

@@ -7,8 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lockstep/stage/handle.h"
-
 enum { kLine = 64, kTries = 100 };
 
 static size_t align(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
@@ -28,34 +26,37 @@ void ls_model_locate(struct ls_model* m) {
 
 /* ---- handles ---- */
 
-static struct ls_handles handles;
-
 struct ls_model* ls_model_new(bool publishes) {
   struct ls_model* m = calloc(1, sizeof *m);
   if (m == NULL) {
     ls_stage_fail(LS_STAGE_REFUSED, "no memory");
     return NULL;
   }
-  if (ls_handle_add(&handles, m) != LS_STAGE_OK) {
-    free(m);
-    return NULL;
-  }
   m->pid = getpid();
   m->publishes = publishes;
   return m;
 }
-void ls_model_shut(struct ls_model* m) { ls_handle_remove(&handles, m); }
-void ls_model_free(struct ls_model* m) {
-  ls_model_shut(m);
+int ls_model_give(struct ls_model* m, int result, struct ls_model** model) {
+  if (result == LS_STAGE_OK) {
+    ls_handle_open(&m->segment, LS_SEGMENT_MODEL);
+    *model = m;
+  } else {
+    free(m);
+  }
+  return result;
+}
+int ls_model_end(struct ls_model* m) {
+  ls_handle_close(&m->segment);
+  ls_segment_depart(&m->segment, m->self, ls_stage_deadline(1.0));
   free(m->weights);
   free(m->next);
   free(m->scratch[0]);
   free(m->scratch[1]);
-  free(m);
+  return LS_STAGE_OK;
 }
 
 int ls_model_owner(const struct ls_model* m, bool publishes) {
-  if (!ls_handle_is_open(&handles, m) || m->publishes != publishes) {
+  if (!ls_handle_is(m, LS_SEGMENT_MODEL) || m->publishes != publishes) {
     return ls_stage_fail(LS_STAGE_REFUSED, "this call needs a model from %s that is not closed",
                          publishes ? "ls_model_open()" : "ls_infer_open()");
   }
@@ -148,17 +149,12 @@ int ls_model_open(const char* name, int layers, const struct ls_dense* layer, st
   struct ls_model* m = ls_model_new(true);
   if (m == NULL) return LS_STAGE_REFUSED;
   char folder[LS_FOLDER];
-  const int room = ls_room_enter(folder, 10.0);
+  const int room = ls_room_enter(folder, ls_stage_deadline(10.0));
   result = room < 0 ? LS_STAGE_REFUSED : make_or_join(m, folder, name, layers, layer, floats);
   if (result == LS_STAGE_OK) result = become_publisher(m, name);
   if (result != LS_STAGE_OK && m->segment.head != NULL) ls_segment_drop(&m->segment);
   if (room >= 0) ls_room_leave(room, folder);
-  if (result == LS_STAGE_OK) {
-    *model = m;
-  } else {
-    ls_model_free(m);
-  }
-  return result;
+  return ls_model_give(m, result, model);
 }
 
 /* ---- weights ---- */
@@ -210,14 +206,10 @@ uint64_t ls_model_read(const struct ls_model* m, float* to) {
 }
 
 uint64_t ls_model_generation(const struct ls_model* m) {
-  return ls_handle_is_open(&handles, m) ? __atomic_load_n(&m->head->generation, __ATOMIC_RELAXED) : 0;
+  return ls_handle_is(m, LS_SEGMENT_MODEL) ? __atomic_load_n(&m->head->generation, __ATOMIC_RELAXED) : 0;
 }
 
 int ls_model_close(struct ls_model* m) {
   const int result = ls_model_owner(m, true);
-  if (result != LS_STAGE_OK) return result;
-  ls_model_shut(m);
-  ls_segment_depart(&m->segment, m->self);
-  ls_model_free(m);
-  return LS_STAGE_OK;
+  return result == LS_STAGE_OK ? ls_model_end(m) : result;
 }

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -232,6 +233,30 @@ TEST_F(Model, WhatIsNotThere) {
   ls_infer_close(solver);
   ls_model_close(trainer);
   refuses_all(trainer, solver);
+}
+
+// Also when another is opened where it was.
+TEST_F(Model, AHandleThatIsClosedStaysSo) {
+  const ls_dense layer{1, 1, LS_ACTIVATION_NONE, 0};
+  const float weights[] = {1, 0};
+  std::vector<std::pair<ls_model*, ls_model*>> closed;
+  const auto open = [&] {
+    ls_model* trainer = Open({layer});
+    ls_model_publish(trainer, weights, 2);
+    return std::pair(trainer, Ask());
+  };
+  for (int i = 0; i < 40; ++i) {
+    closed.push_back(open());
+    EXPECT_EQ(LS_STAGE_OK, ls_model_close(closed.back().first));
+    EXPECT_EQ(LS_STAGE_OK, ls_infer_close(closed.back().second));
+  }
+  const auto [trainer, solver] = open();
+  for (const auto& [first, second] : closed) {
+    EXPECT_EQ(LS_STAGE_REFUSED, ls_model_close(first));
+    EXPECT_EQ(LS_STAGE_REFUSED, ls_infer_close(second));
+  }
+  EXPECT_EQ(LS_STAGE_OK, ls_model_close(trainer));
+  EXPECT_EQ(LS_STAGE_OK, ls_infer_close(solver));
 }
 
 TEST_F(Model, AForkedChildIsNeitherOfTheTwo) {

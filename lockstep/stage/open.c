@@ -187,7 +187,7 @@ static int take_rank(struct ls_stage* s, int64_t deadline) {
     return ls_stage_fail(LS_STAGE_REFUSED, "stream %s has a writer of rank %d already: process %d",
                          s->segment.head->name, s->rank, self->pid);
   }
-  int result = ls_stream_lock(s, deadline);
+  int result = ls_stream_lock(s, deadline + LS_ROOM_NS);
   if (result != LS_STAGE_OK) return result;
   result = choose_epoch(s, self);
   if (result == LS_STAGE_OK) {
@@ -226,6 +226,7 @@ static int open_in(struct ls_stage* s, const char* folder, const char* name, str
 
 int ls_stage_open(const char* name, int rank, int ranks, int dtype, int ndim, const int64_t* shape,
                   const struct ls_stage_options* how, double timeout_s, struct ls_stage** stream) {
+  const int64_t deadline = ls_stage_deadline(timeout_s);
   struct ls_stage_facts facts = {0};
   int result = ls_stage_need(stream, "stream");
   if (result != LS_STAGE_OK) return result;
@@ -235,13 +236,8 @@ int ls_stage_open(const char* name, int rank, int ranks, int dtype, int ndim, co
   struct ls_stage* s = ls_stream_new(rank);
   if (s == NULL) return LS_STAGE_REFUSED;
   char folder[LS_FOLDER];
-  const int room = ls_room_enter(folder, timeout_s);
-  result = room < 0 ? LS_STAGE_REFUSED : open_in(s, folder, name, &facts, how, ls_stage_deadline(timeout_s));
+  const int room = ls_room_enter(folder, deadline);
+  result = room < 0 ? LS_STAGE_REFUSED : open_in(s, folder, name, &facts, how, deadline);
   if (room >= 0) ls_room_leave(room, folder);
-  if (result == LS_STAGE_OK) {
-    *stream = s;
-  } else {
-    ls_stream_free(s);
-  }
-  return result;
+  return ls_stream_give(s, result, stream);
 }

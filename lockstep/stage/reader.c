@@ -7,12 +7,22 @@
 
 #include "lockstep/stage/stream.h"
 
+enum { kReaderNs = 1000 * 1000 * 1000 }; /* for the lock, beyond a limit */
+
 /* ---- attaching ---- */
+
+/* Not that of one who has died since they were reaped: what it held, it would hold. */
+static struct ls_member* free_place(const struct ls_stage* s) {
+  for (uint32_t i = 0; i < LS_READERS; ++i) {
+    if (ls_reader(s, i)->pid == 0) return ls_reader(s, i);
+  }
+  return NULL;
+}
 
 /* With the room and the stream locked. */
 static int take_place(struct ls_stage* s, int shard, int shards) {
   ls_reap_readers(s);
-  struct ls_member* self = ls_member_free(s->segment.head, (uint32_t)s->head->facts.ranks, LS_READERS);
+  struct ls_member* self = free_place(s);
   if (self == NULL) {
     return ls_stage_fail(LS_STAGE_REFUSED, "stream %s has %d readers already", s->segment.head->name, LS_READERS);
   }
@@ -28,7 +38,8 @@ static int take_place(struct ls_stage* s, int shard, int shards) {
   return LS_STAGE_OK;
 }
 
-static int attach_in(struct ls_stage* s, const char* folder, const char* name, int shard, int shards) {
+static int attach_in(struct ls_stage* s, const char* folder, const char* name, int shard, int shards,
+                     int64_t deadline) {
   int result = ls_segment_open(folder, name, LS_SEGMENT_STREAM, &s->segment);
   if (result != LS_STAGE_OK) return result;
   result = ls_stream_find(s);
@@ -37,7 +48,7 @@ static int attach_in(struct ls_stage* s, const char* folder, const char* name, i
     return result;
   }
   s->holds = calloc(s->head->slots, sizeof *s->holds);
-  result = s->holds == NULL ? ls_stage_fail(LS_STAGE_REFUSED, "no memory") : ls_stream_lock(s, ls_stage_deadline(1.0));
+  result = s->holds == NULL ? ls_stage_fail(LS_STAGE_REFUSED, "no memory") : ls_stream_lock(s, deadline + kReaderNs);
   if (result == LS_STAGE_OK) {
     result = take_place(s, shard, shards);
     ls_stream_unlock(s);
@@ -49,9 +60,9 @@ static int attach_in(struct ls_stage* s, const char* folder, const char* name, i
 
 static int attach_once(struct ls_stage* s, const char* name, int shard, int shards, int64_t deadline,
                        char folder[LS_FOLDER]) {
-  const int room = ls_room_enter(folder, ls_stage_left(deadline));
+  const int room = ls_room_enter(folder, deadline);
   if (room < 0) return LS_STAGE_REFUSED;
-  const int result = attach_in(s, folder, name, shard, shards);
+  const int result = attach_in(s, folder, name, shard, shards, deadline);
   ls_room_leave(room, folder);
   return result;
 }
@@ -73,27 +84,24 @@ int ls_stage_attach(const char* name, int shard, int shards, double timeout_s, s
          ls_stage_now_ns() < deadline) {
     nanosleep(&pause, NULL);
   }
-  if (result == LS_STAGE_OK) {
-    *stream = s;
-    return result;
-  }
-  ls_stream_free(s);
+  ls_stream_give(s, result, stream);
   if (result != LS_STAGE_ABSENT) return result;
   return ls_stage_fail(result, "no stream %s in %s: no writer has opened it in %g s", name, folder, timeout_s);
 }
 
 int ls_stage_detach(struct ls_stage* s) {
-  int result = ls_stream_owner(s, false);
+  const int64_t deadline = ls_stage_deadline(1.0);
+  const int result = ls_stream_owner(s, false);
   if (result != LS_STAGE_OK) return result;
-  ls_stream_shut(s);
-  if (ls_stream_lock(s, ls_stage_deadline(1.0)) == LS_STAGE_OK) {
+  ls_handle_close(&s->segment);
+  if (ls_stream_lock(s, deadline) == LS_STAGE_OK) {
     ls_drop_reader(s, (uint32_t)(s->self - ls_reader(s, 0)));
     ls_stream_unlock(s);
   } else {
     ls_member_die(s->self); /* whoever waits for what it holds takes that back */
   }
-  ls_segment_depart(&s->segment, NULL);
-  ls_stream_free(s);
+  ls_segment_depart(&s->segment, NULL, deadline);
+  ls_stream_clear(s);
   return LS_STAGE_OK;
 }
 
@@ -157,54 +165,53 @@ static bool ended(const struct ls_stage* s) {
   return true;
 }
 
-/* Without the lock: of thousands of ranks it takes its time. */
-static int all_alive(const struct ls_stage* s) {
+/* Without the lock, for of thousands of ranks it takes its time: one that looks dead may be about to open. */
+static const struct ls_member* find_dead(const struct ls_stage* s) {
   for (int32_t i = 0; i < s->head->facts.ranks; ++i) {
     const struct ls_member* writer = &s->segment.head->member[i];
-    if (!ls_writer_died(s, writer)) continue;
-    return ls_stage_fail(LS_STAGE_DIED, "stream %s: the writer of rank %d, process %d, is gone after step %" PRId64,
-                         s->segment.head->name, i, writer->pid, writer->cursor);
+    if (ls_writer_died(s, writer)) return writer;
   }
-  return LS_STAGE_OK;
+  return NULL;
 }
 
-/* With the lock held, which it gives up meanwhile, and for good if it can't have it back. */
-static int wait_for_step(struct ls_stage* s, int64_t deadline, double timeout_s, bool* locked) {
+/* With the lock held, which it gives up meanwhile: LS_NOT_LOCKED if it can't have it back. */
+static int wait_for_step(struct ls_stage* s, int64_t deadline, double timeout_s) {
   if (ended(s)) return ls_stage_fail(LS_STAGE_END, "stream %s has ended", s->segment.head->name);
   const uint32_t seen = __atomic_load_n(&s->head->shown, __ATOMIC_ACQUIRE);
   ls_stream_unlock(s);
   ls_stage_wait(&s->head->shown, seen, deadline, LS_LEASE_NS);
   const bool over = ls_stage_now_ns() >= deadline;
   const bool quiet = __atomic_load_n(&s->head->shown, __ATOMIC_ACQUIRE) == seen;
-  const int alive = quiet && (ls_look_is_due(s) || over) ? all_alive(s) : LS_STAGE_OK;
-  const int again = ls_stream_lock(s, ls_stage_deadline(1.0));
-  *locked = again == LS_STAGE_OK;
-  if (!*locked) return again;
+  const struct ls_member* dead = quiet && (ls_look_is_due(s) || over) ? find_dead(s) : NULL;
+  const int locked = ls_stream_relock(s, deadline + kReaderNs);
+  if (locked != LS_STAGE_OK) return locked;
   if (__atomic_load_n(&s->head->shown, __ATOMIC_ACQUIRE) != seen) return LS_STAGE_OK;
-  if (alive != LS_STAGE_OK || !over) return alive;
+  if (dead != NULL && ls_writer_died(s, dead)) {
+    return ls_stage_fail(LS_STAGE_DIED, "stream %s: the writer of rank %d, process %d, is gone after step %" PRId64,
+                         s->segment.head->name, (int)(dead - s->segment.head->member), dead->pid, dead->cursor);
+  }
+  if (!over) return LS_STAGE_OK;
   return ls_stage_fail(LS_STAGE_TIMEOUT, "stream %s: no step after index %" PRId64 " in %g s", s->segment.head->name,
                        s->self->cursor, timeout_s);
 }
 
 int ls_stage_next(struct ls_stage* s, double timeout_s, struct ls_stage_step* step) {
-  int result = ls_stream_owner(s, false);
   const int64_t deadline = ls_stage_deadline(timeout_s);
+  int result = ls_stream_owner(s, false);
   if (result == LS_STAGE_OK) result = ls_stage_need(step, "step");
-  if (result == LS_STAGE_OK) result = ls_stream_lock(s, deadline + 1000000000);
+  if (result == LS_STAGE_OK) result = ls_stream_lock(s, deadline + kReaderNs);
   if (result != LS_STAGE_OK) return result;
-  bool locked = true;
-  struct ls_slot* slot;
-  while ((slot = oldest_new(s)) == NULL && result == LS_STAGE_OK) {
-    result = wait_for_step(s, deadline, timeout_s, &locked);
-    if (!locked) return result;
+  struct ls_slot* slot = oldest_new(s);
+  while (slot == NULL && result == LS_STAGE_OK) {
+    result = wait_for_step(s, deadline, timeout_s);
+    if (result != LS_NOT_LOCKED) slot = oldest_new(s);
   }
   if (slot != NULL) {
     advance(s, slot->index);
     hold(s, slot, step);
     result = LS_STAGE_OK;
   }
-  ls_stream_unlock(s);
-  return result;
+  return ls_stream_done(s, result);
 }
 
 int ls_stage_get(struct ls_stage* s, int64_t step, struct ls_stage_step* found) {

@@ -35,6 +35,22 @@ int ls_stage_need(const void* argument, const char* what) {
   return argument != NULL ? LS_STAGE_OK : ls_stage_fail(LS_STAGE_REFUSED, "%s is NULL", what);
 }
 
+/* All that were given out: so that who looks for lost memory finds them. */
+static struct ls_segment* last_handle;
+
+void ls_handle_open(struct ls_segment* handle, enum ls_segment_kind kind) {
+  __atomic_store_n(&handle->open_as, (uint32_t)kind, __ATOMIC_RELEASE);
+  handle->before = __atomic_load_n(&last_handle, __ATOMIC_RELAXED);
+  while (
+      !__atomic_compare_exchange_n(&last_handle, &handle->before, handle, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+  }
+}
+void ls_handle_close(struct ls_segment* handle) { __atomic_store_n(&handle->open_as, 0, __ATOMIC_RELEASE); }
+bool ls_handle_is(const void* handle, enum ls_segment_kind kind) {
+  const struct ls_segment* segment = handle;
+  return segment != NULL && __atomic_load_n(&segment->open_as, __ATOMIC_ACQUIRE) == (uint32_t)kind;
+}
+
 int ls_file_allowed(uint64_t bytes) {
   struct rlimit limit;
   const bool any = getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
@@ -45,11 +61,6 @@ int64_t ls_stage_now_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-double ls_stage_left(int64_t deadline) {
-  const int64_t left = deadline - ls_stage_now_ns();
-  return left > 0 ? (double)left * 1e-9 : 0;
 }
 
 int64_t ls_stage_deadline(double timeout_s) {
@@ -126,7 +137,7 @@ int ls_member_enter(struct ls_member* member, uint32_t state) {
     return ls_stage_fail(LS_STAGE_REFUSED, "/proc/%d/stat, by which others know us, cannot be read: %s", getpid(),
                          strerror(errno));
   }
-  member->state = state;
+  __atomic_store_n(&member->state, state, __ATOMIC_RELAXED);
   member->began = since;
   __atomic_store_n(&member->pid, getpid(), __ATOMIC_RELEASE);
   return LS_STAGE_OK;
@@ -150,12 +161,14 @@ static bool anybody(const struct ls_segment_head* head) {
 /* ---- the folder ---- */
 
 /* Not below $XDG_RUNTIME_DIR: that goes at logout, and a trainer may have another one than the simulation, or none. */
+static const char kDefault[] = "/dev/shm/lockstep-stage-";
+
 static int name_folder(char folder[LS_FOLDER]) {
   const char* own = getenv("LOCKSTEP_STAGE_DIR");
   char here[LS_FOLDER] = "";
   int length;
   if (own == NULL || *own == '\0') {
-    length = snprintf(folder, LS_FOLDER, "/dev/shm/lockstep-stage-%u", getuid());
+    length = snprintf(folder, LS_FOLDER, "%s%u", kDefault, getuid());
   } else if (*own == '/') {
     length = snprintf(folder, LS_FOLDER, "%s", own);
   } else {
@@ -173,26 +186,34 @@ static bool still_there(int room, const char* folder) {
          held.st_dev == named.st_dev;
 }
 
-static int refuse_folder(int room, const char* folder) {
-  struct stat info;
-  if (room < 0) return ls_stage_fail(-1, "%s: %s; LOCKSTEP_STAGE_DIR names another folder", folder, strerror(errno));
-  if (fstat(room, &info) == 0 && info.st_uid == getuid() && (info.st_mode & 022) == 0) return room;
-  close(room);
-  return ls_stage_fail(-1, "%s belongs to another user, or others may write to it: it must be yours alone", folder);
+static int refuse_folder(int result, const char* folder) {
+  return ls_stage_fail(result, "%s: %s; LOCKSTEP_STAGE_DIR names another folder", folder, strerror(errno));
 }
 
-/* A room that is locked, -1 with errno EWOULDBLOCK if another has it, or -1 for good. */
+static bool is_mine_alone(int room) {
+  struct stat info;
+  return fstat(room, &info) == 0 && info.st_uid == getuid() && (info.st_mode & 022) == 0;
+}
+
+enum { kAgain = -2 };
+
+/* A room that is locked; kAgain if another has it, or has just removed it, and -1 for good: ls_stage_last_error(). */
 static int try_enter(const char* folder) {
   if (mkdir(folder, 0700) != 0 && errno != EEXIST) return refuse_folder(-1, folder);
-  const int room = refuse_folder(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), folder);
-  if (room < 0) {
-    errno = EACCES;
-    return -1;
+  /* Where anybody may make names, ours may lead to another folder of this user. */
+  const int follow = strncmp(folder, kDefault, strlen(kDefault)) == 0 ? O_NOFOLLOW : 0;
+  const int room = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
+  if (room < 0) return refuse_folder(errno == ENOENT ? kAgain : -1, folder);
+  if (is_mine_alone(room)) {
+    if (flock(room, LOCK_EX | LOCK_NB) == 0 && still_there(room, folder)) return room;
+    close(room);
+    return ls_stage_fail(kAgain, "%s is locked by another process", folder);
   }
-  if (flock(room, LOCK_EX | LOCK_NB) == 0 && still_there(room, folder)) return room;
   close(room);
-  errno = EWOULDBLOCK;
-  return -1;
+  return ls_stage_fail(-1,
+                       "%s belongs to another user, or others may write to it: it must be yours alone; "
+                       "LOCKSTEP_STAGE_DIR names another folder",
+                       folder);
 }
 
 /* The head of any file of ours; NULL: it has none. */
@@ -249,20 +270,15 @@ static void sweep(int room) {
   closedir(entries);
 }
 
-static int enter(const char* folder, double timeout_s) {
-  const double moment = 0.1; /* others are in and out in less: no timeout is too short for that */
-  const int64_t deadline = ls_stage_deadline(timeout_s > moment ? timeout_s : moment);
+static int enter(const char* folder, int64_t deadline) {
   const struct timespec pause = {.tv_nsec = 1000000};
   int room;
-  while ((room = try_enter(folder)) < 0 && errno == EWOULDBLOCK) {
-    if (ls_stage_now_ns() > deadline) return ls_stage_fail(-1, "%s is locked by another process", folder);
-    nanosleep(&pause, NULL);
-  }
+  while ((room = try_enter(folder)) == kAgain && ls_stage_now_ns() <= deadline) nanosleep(&pause, NULL);
   if (room >= 0) sweep(room);
   return room;
 }
-int ls_room_enter(char folder[LS_FOLDER], double timeout_s) {
-  return name_folder(folder) == LS_STAGE_OK ? enter(folder, timeout_s) : -1;
+int ls_room_enter(char folder[LS_FOLDER], int64_t deadline) {
+  return name_folder(folder) == LS_STAGE_OK ? enter(folder, deadline + LS_ROOM_NS) : -1;
 }
 void ls_room_leave(int room, const char* folder) {
   rmdir(folder);        /* if it is empty */
@@ -330,9 +346,10 @@ int ls_segment_open(const char* folder, const char* name, enum ls_segment_kind k
 }
 
 /* posix_fallocate: on a full tmpfs a first write would otherwise be a SIGBUS in the simulation. A signal undoes all
- * that it has done: hence in pieces, and of a profiler's signals none is too fast for that. */
+ * that it has done: hence in pieces, which a profiler's signals make smaller, down to a page. */
 static int reserve(int fd, uint64_t bytes) {
-  const uint64_t piece = 1 << 20;
+  const uint64_t page = 4096;
+  uint64_t piece = 1 << 20;
   struct statvfs disk;
   if (bytes > INT64_MAX || ls_file_allowed(bytes) != 0) return EFBIG;
   if (fstatvfs(fd, &disk) == 0 && disk.f_blocks != 0 && (unsigned __int128)disk.f_bavail * disk.f_frsize < bytes) {
@@ -343,6 +360,7 @@ static int reserve(int fd, uint64_t bytes) {
     const int error = posix_fallocate(fd, (off_t)at, (off_t)length);
     if (error != 0 && error != EINTR) return error;
     if (error == 0) at += length;
+    if (error == EINTR && piece > page) piece /= 2;
   }
   return 0;
 }
@@ -411,18 +429,17 @@ void ls_segment_drop(struct ls_segment* segment) {
   unmap(segment);
 }
 
-/* The one that the file was made in, whatever the environment says by now. A room that can't be had in a second is no
- * reason to wait on: the next one who comes sweeps. */
-static int enter_again(const struct ls_segment* segment, char folder[LS_FOLDER]) {
+/* The one that the file was made in, whatever the environment says by now. */
+static int enter_again(const struct ls_segment* segment, char folder[LS_FOLDER], int64_t deadline) {
   const size_t length = (size_t)(strrchr(segment->path, '/') - segment->path);
   memcpy(folder, segment->path, length);
   folder[length] = '\0';
-  return enter(folder, 1.0);
+  return enter(folder, deadline);
 }
 
-void ls_segment_depart(struct ls_segment* segment, struct ls_member* member) {
+void ls_segment_depart(struct ls_segment* segment, struct ls_member* member, int64_t deadline) {
   char folder[LS_FOLDER];
-  const int room = enter_again(segment, folder);
+  const int room = enter_again(segment, folder, deadline);
   if (member != NULL) __atomic_store_n(&member->pid, 0, __ATOMIC_RELEASE);
   if (room < 0) {
     unmap(segment);
@@ -433,7 +450,7 @@ void ls_segment_depart(struct ls_segment* segment, struct ls_member* member) {
 }
 void ls_segment_forsake(const struct ls_segment* segment, struct ls_member* member) {
   char folder[LS_FOLDER];
-  const int room = enter_again(segment, folder);
+  const int room = enter_again(segment, folder, ls_stage_deadline(1.0));
   if (room < 0) return;
   member->state = LS_MEMBER_LEAVES;
   unlink_if_nobody(segment);

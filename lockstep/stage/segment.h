@@ -44,7 +44,9 @@ struct ls_segment_head {
   struct ls_member member[];
 };
 
-struct ls_segment {
+struct ls_segment {          /* what every handle begins with */
+  uint32_t open_as;          /* a kind; 0: closed */
+  struct ls_segment* before; /* the handle that was given out before this one */
   struct ls_segment_head* head;
   size_t bytes;
   uint64_t device, inode; /* its name may be another file's by now */
@@ -56,20 +58,27 @@ int ls_stage_fail(int result, const char* format, ...) __attribute__((format(pri
 
 /* LS_STAGE_REFUSED if it is NULL. */
 int ls_stage_need(const void* argument, const char* what);
+/* The handle that begins with this is open from now on. It stays when it is closed, some 450 bytes, so that a call with
+ * it is refused whatever was opened since. Any thread. */
+void ls_handle_open(struct ls_segment*, enum ls_segment_kind);
+void ls_handle_close(struct ls_segment*);
+/* Of NULL, and of one that is closed or of another kind: false. A child of fork() knows those of its parent. */
+bool ls_handle_is(const void* handle, enum ls_segment_kind);
 /* 0, or EFBIG: a file of so many bytes is beyond `ulimit -f`, and writing it would end the process (SIGXFSZ). */
 int ls_file_allowed(uint64_t bytes);
 
 int64_t ls_stage_now_ns(void);
 int64_t ls_stage_deadline(double timeout_s);
-double ls_stage_left(int64_t deadline); /* seconds */
 /* Waits while *word == seen, at most until `deadline`, and at most `slice` nanoseconds; awake at first. */
 enum { LS_LOOK_NS = 50 * 1000 };
 void ls_stage_wait(uint32_t* word, uint32_t seen, int64_t deadline, int64_t slice);
 /* Adds one and wakes all who wait. */
 void ls_stage_wake(uint32_t* word);
 
-/* Opens and locks the folder, which it makes, and sweeps it. -1: ls_stage_last_error(). */
-int ls_room_enter(char folder[LS_FOLDER], double timeout_s);
+/* Opens and locks the folder, which it makes, and sweeps it. Others are in and out in less than LS_ROOM_NS: so much
+ * more than its limit it waits. Below 0: ls_stage_last_error(). */
+enum { LS_ROOM_NS = 100 * 1000 * 1000 };
+int ls_room_enter(char folder[LS_FOLDER], int64_t deadline);
 /* Removes the folder if it is empty. */
 void ls_room_leave(int room, const char* folder);
 
@@ -80,8 +89,9 @@ int ls_segment_create(const char* folder, const char* name, enum ls_segment_kind
                       struct ls_segment*);
 /* Unmaps, and unlinks if nobody is there. */
 void ls_segment_drop(struct ls_segment*);
-/* Takes `member` out, unmaps, and unlinks if nobody else is there. NULL: what it has, the others take back. */
-void ls_segment_depart(struct ls_segment*, struct ls_member* member);
+/* Takes `member` out, unmaps, and unlinks if nobody else is there. NULL: what it has, the others take back. A room that
+ * can't be had by then is no reason to wait on: the next one who comes sweeps. */
+void ls_segment_depart(struct ls_segment*, struct ls_member* member, int64_t deadline);
 /* Unlinks if nobody else is there, or leaves that to who departs last; `member` reads on until its process ends. */
 void ls_segment_forsake(const struct ls_segment*, struct ls_member* member);
 
@@ -90,9 +100,9 @@ bool ls_member_alive(const struct ls_member*);
 /* Of this process. pid is written last, and what else the caller wants in it before. Refused if others could not tell
  * that it lives. */
 int ls_member_enter(struct ls_member*, uint32_t state);
-/* NULL: all of them are taken by living processes. */
 /* From now on it counts as dead, as if its process had been killed. */
 void ls_member_die(struct ls_member*);
+/* NULL: all of them are taken by living processes. */
 struct ls_member* ls_member_free(struct ls_segment_head*, uint32_t first, uint32_t count);
 
 #ifdef __cplusplus

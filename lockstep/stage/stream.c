@@ -8,8 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lockstep/stage/handle.h"
-
 enum { kPage = 4096, kLine = 64 };
 
 static size_t align(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
@@ -80,19 +78,21 @@ int ls_stream_lock(struct ls_stage* s, int64_t deadline) {
                        s->segment.head->name);
 }
 void ls_stream_unlock(struct ls_stage* s) { pthread_mutex_unlock(&s->head->lock); }
+int ls_stream_relock(struct ls_stage* s, int64_t deadline) {
+  return ls_stream_lock(s, deadline) == LS_STAGE_OK ? LS_STAGE_OK : LS_NOT_LOCKED;
+}
+int ls_stream_done(struct ls_stage* s, int result) {
+  if (result == LS_NOT_LOCKED) return LS_STAGE_TIMEOUT;
+  ls_stream_unlock(s);
+  return result;
+}
 
 /* ---- handles ---- */
-
-static struct ls_handles handles;
 
 struct ls_stage* ls_stream_new(int rank) {
   struct ls_stage* s = calloc(1, sizeof *s);
   if (s == NULL) {
     ls_stage_fail(LS_STAGE_REFUSED, "no memory");
-    return NULL;
-  }
-  if (ls_handle_add(&handles, s) != LS_STAGE_OK) {
-    free(s);
     return NULL;
   }
   s->pid = getpid();
@@ -101,17 +101,23 @@ struct ls_stage* ls_stream_new(int rank) {
   s->spill = -1;
   return s;
 }
-void ls_stream_shut(struct ls_stage* s) { ls_handle_remove(&handles, s); }
-void ls_stream_free(struct ls_stage* s) {
-  ls_stream_shut(s);
+void ls_stream_clear(struct ls_stage* s) {
   if (s->spill >= 0) close(s->spill);
   free(s->holds);
-  free(s);
 }
-bool ls_stream_is_open(const struct ls_stage* s) { return ls_handle_is_open(&handles, s); }
+int ls_stream_give(struct ls_stage* s, int result, struct ls_stage** stream) {
+  if (result == LS_STAGE_OK) {
+    ls_handle_open(&s->segment, LS_SEGMENT_STREAM);
+    *stream = s;
+  } else {
+    ls_stream_clear(s);
+    free(s);
+  }
+  return result;
+}
 
 int ls_stream_owner(const struct ls_stage* s, bool writes) {
-  if (!ls_stream_is_open(s) || writes != (s->rank >= 0)) {
+  if (!ls_handle_is(s, LS_SEGMENT_STREAM) || writes != (s->rank >= 0)) {
     return ls_stage_fail(LS_STAGE_REFUSED, "this call needs a stream from %s that is not closed",
                          writes ? "ls_stage_open()" : "ls_stage_attach()");
   }

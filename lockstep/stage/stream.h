@@ -53,7 +53,7 @@ struct ls_stream_head {
 };
 
 struct ls_stage {
-  struct ls_segment segment;
+  struct ls_segment segment; /* first: ls_handle_is() */
   struct ls_stream_head* head;
   struct ls_slot* slots;
   uint8_t* committed; /* [slots][ranks] */
@@ -72,15 +72,21 @@ size_t ls_stream_bytes(uint32_t ranks, uint32_t slots, uint64_t slot_stride);
 void ls_stream_locate(struct ls_stage*);
 /* The same of one that others made: LS_STAGE_REFUSED if its size is not what it says of itself. */
 int ls_stream_find(struct ls_stage*);
+/* LS_STAGE_TIMEOUT: another has had it to the end. */
 int ls_stream_lock(struct ls_stage*, int64_t deadline);
 void ls_stream_unlock(struct ls_stage*);
-/* A handle that is open from now on; NULL: ls_stage_last_error(). */
+/* For who has the lock and gives it up meanwhile, in whose results TIMEOUT has another meaning: LS_NOT_LOCKED if it
+ * can't be had back. */
+enum { LS_NOT_LOCKED = -1 };
+int ls_stream_relock(struct ls_stage*, int64_t deadline);
+/* Unlocks if it is locked; what the result is to the caller. */
+int ls_stream_done(struct ls_stage*, int result);
+/* A handle that is not open yet; NULL: ls_stage_last_error(). */
 struct ls_stage* ls_stream_new(int rank);
-/* Which is closed from the first on, and gone with the second. */
-void ls_stream_shut(struct ls_stage*);
-void ls_stream_free(struct ls_stage*);
-/* Whether it is open, in whatever process it was opened. */
-bool ls_stream_is_open(const struct ls_stage*);
+/* What it has of its own. */
+void ls_stream_clear(struct ls_stage*);
+/* With OK it is open, and the caller's; or it is gone. Returns the result. */
+int ls_stream_give(struct ls_stage*, int result, struct ls_stage** stream);
 /* LS_STAGE_OK if this process opened it, and has not closed it. */
 int ls_stream_owner(const struct ls_stage*, bool writes);
 

@@ -35,6 +35,7 @@ class Child {
     pid_ = fork();
     if (pid_ != 0) {
       char byte;
+      close(ready_[1]);  // one that ends before it is ready is a failure, and no wait for ever
       EXPECT_EQ(1, read(ready_[0], &byte, 1));
       return;
     }
@@ -44,7 +45,6 @@ class Child {
   ~Child() {
     Kill();
     close(ready_[0]);
-    close(ready_[1]);
   }
   void Ready() {  // in the child
     if (write(ready_[1], "x", 1) != 1) _exit(1);
@@ -141,6 +141,19 @@ class Stream : public ::testing::Test {
     }
     ls_stream_unlock(stream);
     return taken;
+  }
+  // Waits until it holds.
+  static bool Comes(const std::function<bool()>& condition) {
+    const int64_t deadline = ls_stage_deadline(60);
+    while (!condition()) {
+      if (ls_stage_now_ns() > deadline) return false;
+    }
+    return true;
+  }
+  static double Seconds(const std::function<void()>& body) {
+    const int64_t begin = ls_stage_now_ns();
+    body();
+    return static_cast<double>(ls_stage_now_ns() - begin) * 1e-9;
   }
   static std::vector<int64_t> Steps(ls_stage* reader) {
     std::vector<int64_t> steps(100);

@@ -13,10 +13,23 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/stage/handle.h"
 #include "lockstep/stage/infer.h"
 #include "lockstep/stage/spill.h"
 #include "lockstep/stage/stream_fixture.h"
+
+namespace {
+
+// tmpfs of older kernels gives up what is interrupted by a signal. 0: none comes.
+off_t memory_between_signals = 0;
+int calls = 0;
+
+}  // namespace
+
+extern "C" int posix_fallocate(int file, off_t offset, off_t length) {  // in place of that of libc
+  if (memory_between_signals == 0 || length <= memory_between_signals)
+    return fallocate(file, 0, offset, length) == 0 ? 0 : errno;
+  return ++calls < 10'000 ? EINTR : EIO;
+}
 
 namespace lockstep::stage {
 namespace {
@@ -268,6 +281,14 @@ TEST_F(Stream, ALimitOnFilesIsAnErrorOfOpen) {
   std::filesystem::remove(path);
 }
 
+// A profiler's, say, that come faster than memory.
+TEST_F(Stream, IsMadeUnderManySignals) {
+  memory_between_signals = 5000;
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 1000));
+  memory_between_signals = 0;
+  ls_stage_close(writer, 0);
+}
+
 // Its parts were flushed, and the lock could not be had back: as after a commit that answered LS_STAGE_TIMEOUT.
 TEST_F(Stream, AStepThatWasFlushedAndNotShownIsCommittedAgain) {
   for (const bool again : {true, false}) {
@@ -294,11 +315,12 @@ TEST_F(Stream, AnOpenThatFailsLeavesNoSpillFile) {
   const std::string path = folder_ + "/all.spill", deep = folder_ + "/" + std::string(250, 'd');
   how.spill = path.c_str();
   ls_stage* stream = nullptr;
-  const int next = dup(0);
-  close(next);
+  const int room = dup(0), spill = dup(0);
+  close(room);
+  close(spill);
   {
-    // Of the folder and of the spill file: none is left to look up in /proc who we are.
-    const Limit limit(RLIMIT_NOFILE, static_cast<rlim_t>(next) + 2);
+    // Those of the folder and of the spill file: none is left to look up in /proc who we are.
+    const Limit limit(RLIMIT_NOFILE, static_cast<rlim_t>(spill) + 1);
     EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
     EXPECT_THAT(ls_stage_last_error(), HasSubstr("by which others know us, cannot be read: Too many open files"));
   }
@@ -339,6 +361,27 @@ TEST_F(Stream, TheDefaultFolderIsOneAndStays) {
   ls_stage_detach(reader);
 }
 
+// In /dev/shm anybody may make a name that leads to a folder of ours.
+TEST_F(Stream, TheDefaultFolderIsNoLink) {
+  const std::filesystem::path link = "/dev/shm/lockstep-stage-test-" + std::to_string(getpid());
+  std::filesystem::create_directory_symlink(folder_, link);
+  setenv("LOCKSTEP_STAGE_DIR", link.c_str(), 1);
+  ls_stage* reader = nullptr;
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 0, &reader));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("Not a directory; LOCKSTEP_STAGE_DIR names another folder"));
+  std::filesystem::remove(link);
+}
+
+TEST_F(Stream, AFolderThatOthersMayWriteTo) {
+  const std::filesystem::path room = folder_ + "/room";
+  std::filesystem::create_directory(room);
+  chmod(room.c_str(), 0777);
+  ls_stage* reader = nullptr;
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 0, &reader));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("must be yours alone; LOCKSTEP_STAGE_DIR names another folder"));
+  std::filesystem::remove(room);
+}
+
 TEST_F(Stream, AFolderThatIsNamedFromWhereTheProcessIs) {
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder_);
@@ -373,6 +416,21 @@ TEST_F(Stream, WhatIsNotOursInTheFolderStays) {
   std::filesystem::remove_all(room);
 }
 
+// Whoever leaves removes it, also where another has found it there and is about to open it.
+TEST_F(Stream, ManyComeAndGoInAFolderThatIsNotThere) {
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([] {
+      for (int times = 0; times < 300; ++times) {
+        char folder[LS_FOLDER];
+        const int room = ls_room_enter(folder, ls_stage_deadline(60));
+        ASSERT_LE(0, room) << ls_stage_last_error();
+        ls_room_leave(room, folder);
+      }
+    });
+  }
+}
+
 // By who cleans up, or at a logout.
 TEST_F(Stream, AFolderThatIsRemovedIsInNobodysWay) {
   ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
@@ -395,7 +453,7 @@ TEST_F(Stream, AFolderThatIsRemovedIsInNobodysWay) {
 TEST_F(Stream, AChildThatWasForkedWhileTheFolderWasLockedDoesNotKeepIt) {
   ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
   char folder[LS_FOLDER];
-  const int room = ls_room_enter(folder, 1);
+  const int room = ls_room_enter(folder, ls_stage_deadline(1));
   const Child child([](Child& self) { self.Stop(); });
   ls_room_leave(room, folder);
   ls_stage_detach(Attach());
@@ -447,17 +505,25 @@ TEST_F(Stream, WhatIsNotThere) {
   EXPECT_EQ(-1, ls_stage_last_step(writer));
 }
 
-TEST_F(Stream, SoManyHandlesAndNoMore) {
-  static ls_handles handles;
-  std::vector<char> place(LS_HANDLES + 1);
-  for (int i = 0; i < LS_HANDLES; ++i) ASSERT_EQ(LS_STAGE_OK, ls_handle_add(&handles, &place[static_cast<size_t>(i)]));
-  EXPECT_EQ(LS_STAGE_REFUSED, ls_handle_add(&handles, &place.back()));
-  EXPECT_THAT(ls_stage_last_error(), HasSubstr("4096 open already"));
-  ls_handle_remove(&handles, &place[5]);
-  EXPECT_FALSE(ls_handle_is_open(&handles, &place[5]));
-  EXPECT_EQ(LS_STAGE_OK, ls_handle_add(&handles, &place.back()));
-  for (const int open : {0, 4, 6, int{LS_HANDLES} - 1, int{LS_HANDLES}})
-    EXPECT_TRUE(ls_handle_is_open(&handles, &place[static_cast<size_t>(open)]));
+// Also when another is opened where it was.
+TEST_F(Stream, AHandleThatIsClosedStaysSo) {
+  const ls_stage_options how = Options(LS_STAGE_LATEST, 2);
+  std::vector<ls_stage*> closed;
+  for (int i = 0; i < 40; ++i) {
+    closed.push_back(Open(how));
+    closed.push_back(Attach());
+    EXPECT_EQ(LS_STAGE_OK, ls_stage_close(closed.end()[-2], 0));
+    EXPECT_EQ(LS_STAGE_OK, ls_stage_detach(closed.back()));
+  }
+  ls_stage *writer = Open(how), *reader = Attach();
+  for (ls_stage* one : closed) {
+    EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_close(one, 0));
+    EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_detach(one));
+  }
+  EXPECT_EQ(LS_STAGE_OK, Put(writer, 0));
+  EXPECT_EQ(0, Next(reader));
+  ls_stage_close(writer, 0);
+  ls_stage_detach(reader);
 }
 
 TEST_F(Stream, AStepIsReleasedOnce) {
@@ -467,11 +533,12 @@ TEST_F(Stream, AStepIsReleasedOnce) {
   Put(writer, 0);
   ASSERT_EQ(LS_STAGE_OK, ls_stage_next(reader, 0, &first));
   EXPECT_EQ(LS_STAGE_OK, ls_stage_release(reader, &first));
-  do {  // until it lies where the first one did
+  const auto lies_where_the_first_did = [&] {
     Put(writer, ls_stage_last_step(writer) + 1);
-    ASSERT_EQ(LS_STAGE_OK, ls_stage_next(reader, 0, &second));
-    if (second.slot != first.slot) ls_stage_release(reader, &second);
-  } while (second.slot != first.slot);
+    EXPECT_EQ(LS_STAGE_OK, ls_stage_next(reader, 0, &second));
+    return second.slot == first.slot || ls_stage_release(reader, &second) != LS_STAGE_OK;
+  };
+  ASSERT_TRUE(Comes(lies_where_the_first_did));
   EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_release(reader, &first)) << "it would give up the second one";
   EXPECT_EQ(1, Taken(writer).second);
   EXPECT_EQ(LS_STAGE_OK, ls_stage_release(reader, &second));
@@ -501,6 +568,51 @@ TEST_F(Stream, AWriterThatDoesNotWaitStillWaitsForTheLock) {
   ls_stage_close(writer, 0);
 }
 
+// By a process that was stopped, say, and goes on in the end.
+TEST_F(Stream, TheTimeForALockCountsAsWaiting) {
+  ls_stage* writer = Open(Options(LS_STAGE_LOSSLESS, 1), 0, 2);
+  Begin(writer, 0);
+  ls_stage_commit(writer);
+  std::promise<void> locked;
+  std::jthread holder([&] {
+    ls_stream_lock(writer, ls_stage_deadline(60));
+    const int64_t moment = ls_stage_deadline(1);
+    locked.set_value();
+    while (ls_stage_now_ns() < moment) {
+    }
+    ls_stream_unlock(writer);
+  });
+  locked.get_future().wait();
+  const auto reserve = [&] { EXPECT_EQ(LS_STAGE_TIMEOUT, Begin(writer, 1, 1)); };
+  EXPECT_LT(Seconds(reserve), 1.8) << "there is no room, and none was waited for anew";
+  holder.join();
+  ls_stage_close(writer, 0);
+}
+
+// It is another rank's, which opens: it enters what it is before its process.
+TEST_F(Stream, AWriterThatIsAboutToOpenIsNotDead) {
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 1), 0, 2);
+  ls_stage* reader = Attach();
+  ls_member* opens = &writer->segment.head->member[1];
+  opens->epoch = writer->head->epoch;
+  std::jthread other([&] {
+    for (int times = 0; times < 3; ++times) {
+      ls_stream_lock(writer, ls_stage_deadline(60));
+      __atomic_store_n(&opens->state, LS_MEMBER_WRITES, __ATOMIC_RELEASE);
+      const int64_t looked = ls_stage_deadline(0.1);  // twice as long as the reader takes for it
+      while (ls_stage_now_ns() < looked) {
+      }
+      __atomic_store_n(&opens->state, LS_MEMBER_NONE, __ATOMIC_RELEASE);
+      ls_stream_unlock(writer);
+    }
+  });
+  ls_stage_step step;
+  EXPECT_EQ(LS_STAGE_TIMEOUT, ls_stage_next(reader, 0.5, &step)) << ls_stage_last_error();
+  other.join();
+  ls_stage_close(writer, 0);
+  ls_stage_detach(reader);
+}
+
 // The stream is locked by who was stopped, say, for longer than the reader waits.
 TEST_F(Stream, AReaderThatCannotLockTheStreamLeavesNothingHeld) {
   ls_stage* writer = Open(Options(LS_STAGE_LOSSLESS, 1));
@@ -516,7 +628,10 @@ TEST_F(Stream, AReaderThatCannotLockTheStreamLeavesNothingHeld) {
     ls_stream_unlock(writer);
   });
   locked.get_future().wait();
-  EXPECT_EQ(LS_STAGE_OK, ls_stage_detach(reader));
+  const int room = open((folder_ + "/room").c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(0, flock(room, LOCK_EX));
+  EXPECT_LT(Seconds([&] { EXPECT_EQ(LS_STAGE_OK, ls_stage_detach(reader)); }), 1.8) << "a second for both";
+  close(room);
   left.set_value();
   holder.join();
   EXPECT_EQ(LS_STAGE_OK, Put(writer, 1, 60));

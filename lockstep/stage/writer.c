@@ -75,18 +75,15 @@ static int no_room(const struct ls_stage* s, int64_t step, double timeout_s) {
                        s->head->readers_ever < s->head->readers_expected ? "a first reader" : "readers");
 }
 
-/* With the lock held, which it gives up meanwhile, and for good if it can't have it back. */
-static int wait_for_room(struct ls_stage* s, int64_t deadline, bool* locked) {
+/* With the lock held, which it gives up meanwhile, as find_slot(). */
+static int wait_for_room(struct ls_stage* s, int64_t deadline) {
   const uint32_t seen = __atomic_load_n(&s->head->freed, __ATOMIC_ACQUIRE);
   ls_stream_unlock(s);
   ls_stage_wait(&s->head->freed, seen, deadline, LS_LEASE_NS);
-  const int result = ls_stream_lock(s, deadline + LS_LEASE_NS);
-  *locked = result == LS_STAGE_OK;
-  return result;
+  return ls_stream_relock(s, deadline + LS_LEASE_NS);
 }
 
-static int find_slot(struct ls_stage* s, int64_t step, double timeout_s, struct ls_slot** slot, bool* locked) {
-  const int64_t deadline = ls_stage_deadline(timeout_s);
+static int find_slot(struct ls_stage* s, int64_t step, int64_t deadline, double timeout_s, struct ls_slot** slot) {
   bool waited = false;
   int result;
   while ((result = in_order(s, step)) == LS_STAGE_OK) {
@@ -98,13 +95,14 @@ static int find_slot(struct ls_stage* s, int64_t step, double timeout_s, struct 
     if (!waited) ++s->head->facts.writer_waits;
     waited = true;
     if (ls_stage_now_ns() >= deadline) return no_room(s, step, timeout_s);
-    result = wait_for_room(s, deadline, locked);
+    result = wait_for_room(s, deadline);
     if (result != LS_STAGE_OK) return result;
   }
   return result;
 }
 
 int ls_stage_reserve(struct ls_stage* s, int64_t step, double timeout_s, void** memory) {
+  const int64_t deadline = ls_stage_deadline(timeout_s);
   int result = ls_stream_owner(s, true);
   if (result == LS_STAGE_OK) result = ls_stage_need(memory, "memory");
   if (result != LS_STAGE_OK) return result;
@@ -112,18 +110,15 @@ int ls_stage_reserve(struct ls_stage* s, int64_t step, double timeout_s, void** 
     return ls_stage_fail(LS_STAGE_ORDER, "stream %s, rank %d: step %" PRId64 " is reserved: commit or abandon it first",
                          s->segment.head->name, s->rank, s->slots[s->open_slot].step);
   }
-  result = ls_stream_lock(s, ls_stage_deadline(timeout_s) + LS_LEASE_NS);
+  result = ls_stream_lock(s, deadline + LS_LEASE_NS);
   if (result != LS_STAGE_OK) return result;
   struct ls_slot* slot = NULL;
-  bool locked = true;
-  result = find_slot(s, step, timeout_s, &slot, &locked);
-  if (!locked) return result;
+  result = find_slot(s, step, deadline, timeout_s, &slot);
   if (result == LS_STAGE_OK) {
     s->open_slot = (uint32_t)(slot - s->slots);
     *memory = s->parts + s->open_slot * s->head->slot_stride + (uint64_t)s->rank * s->head->facts.part_stride;
   }
-  ls_stream_unlock(s);
-  return result;
+  return ls_stream_done(s, result);
 }
 
 static int no_spill(struct ls_stage* s, int error) {
@@ -136,21 +131,22 @@ static int no_spill(struct ls_stage* s, int error) {
 /* With the lock held, which it gives up meanwhile: whoever commits last writes, and no step after this one can be
  * complete before. The record's place is the index that the step will have: if this process is killed before it shows
  * the step, the next start of the simulation writes over it. */
-static int spill(struct ls_stage* s, struct ls_slot* slot) {
+static int spill(struct ls_stage* s, struct ls_slot* slot, int64_t deadline) {
   const struct ls_stream_head* head = s->head;
   if (head->facts.spill_failures != 0) return no_spill(s, 0);
   slot->state = LS_SLOT_FLUSHING;
   const uint64_t index = (uint64_t)head->next_index;
   ls_stream_unlock(s);
   const char* parts = s->parts + (uint64_t)(slot - s->slots) * head->slot_stride;
+  const int64_t begin = ls_stage_now_ns();
   const int error = ls_spill_append(s->spill, &head->facts, index, slot->step, parts);
-  const int locked = ls_stream_lock(s, ls_stage_deadline(10.0));
+  const int locked = ls_stream_relock(s, deadline + ls_stage_now_ns() - begin); /* a slow disk is not waiting */
   if (locked != LS_STAGE_OK) return locked;
   return error == 0 ? LS_STAGE_OK : no_spill(s, error);
 }
 
-/* With the lock held, unless it returns LS_STAGE_TIMEOUT. */
-static int commit_part(struct ls_stage* s, struct ls_slot* slot) {
+/* With the lock held, unless it returns LS_NOT_LOCKED. */
+static int commit_part(struct ls_stage* s, struct ls_slot* slot, int64_t deadline) {
   const bool again = slot->state == LS_SLOT_FLUSHING; /* the lock could not be had back after the flush */
   if ((slot->state != LS_SLOT_WRITING && !again) || slot->epoch != s->self->epoch) return replaced(s);
   s->self->cursor = slot->step;
@@ -161,8 +157,8 @@ static int commit_part(struct ls_stage* s, struct ls_slot* slot) {
     ++s->head->facts.incomplete;
     return LS_STAGE_OK;
   }
-  const int result = s->spill >= 0 ? spill(s, slot) : LS_STAGE_OK;
-  if (result == LS_STAGE_TIMEOUT) return result;
+  const int result = s->spill >= 0 ? spill(s, slot, deadline) : LS_STAGE_OK;
+  if (result == LS_NOT_LOCKED) return result;
   if (s->self->epoch != s->head->epoch) return replaced(s);
   ls_show(s, slot);
   if (s->spill >= 0 && result == LS_STAGE_OK) {
@@ -172,17 +168,17 @@ static int commit_part(struct ls_stage* s, struct ls_slot* slot) {
 }
 
 int ls_stage_commit(struct ls_stage* s) {
+  const int64_t deadline = ls_stage_deadline(10.0);
   int result = ls_stream_owner(s, true);
   if (result != LS_STAGE_OK) return result;
   if (s->open_slot == LS_NO_PLACE) {
     return ls_stage_fail(LS_STAGE_ORDER, "stream %s, rank %d: commit without reserve", s->segment.head->name, s->rank);
   }
-  result = ls_stream_lock(s, ls_stage_deadline(10.0));
+  result = ls_stream_lock(s, deadline);
   if (result != LS_STAGE_OK) return result;
-  result = commit_part(s, &s->slots[s->open_slot]);
-  if (result == LS_STAGE_TIMEOUT) return result;
-  s->open_slot = LS_NO_PLACE;
-  ls_stream_unlock(s);
+  result = commit_part(s, &s->slots[s->open_slot], deadline);
+  if (result != LS_NOT_LOCKED) s->open_slot = LS_NO_PLACE;
+  result = ls_stream_done(s, result);
   ls_stage_wake(&s->head->shown);
   ls_stage_wake(&s->head->freed); /* a slot that the policy gave up, for a rank that waits */
   return result;
@@ -212,7 +208,7 @@ int ls_stage_abandon(struct ls_stage* s) {
 }
 
 int64_t ls_stage_last_step(const struct ls_stage* s) {
-  return ls_stream_is_open(s) ? __atomic_load_n(&s->head->last_step, __ATOMIC_RELAXED) : -1;
+  return ls_handle_is(s, LS_SEGMENT_STREAM) ? __atomic_load_n(&s->head->last_step, __ATOMIC_RELAXED) : -1;
 }
 
 /* Once a reader has come, the file stays for it. */
@@ -233,11 +229,11 @@ static int linger(struct ls_stage* s, double linger_s) {
 int ls_stage_close(struct ls_stage* s, double linger_s) {
   int result = ls_stream_owner(s, true);
   if (result != LS_STAGE_OK) return result;
-  ls_stream_shut(s);
+  ls_handle_close(&s->segment);
   result = linger(s, linger_s);
   __atomic_store_n(&s->self->state, LS_MEMBER_CLOSED, __ATOMIC_RELEASE);
   ls_stage_wake(&s->head->shown);
-  ls_segment_depart(&s->segment, s->self);
-  ls_stream_free(s);
+  ls_segment_depart(&s->segment, s->self, ls_stage_deadline(1.0));
+  ls_stream_clear(s);
   return result;
 }

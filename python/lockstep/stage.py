@@ -332,6 +332,7 @@ class Writer:
                 raise StageError(f"stream {name}: no {what} {value!r}: expected one of {', '.join(known)}")
         how = _stage.Options(_stage.POLICIES[policy], max(k, 0), spare, readers, seed, os.fspath(spill).encode() if spill else None)
         lengths, self._handle = (ctypes.c_int64 * len(self._shape))(*self._shape), ctypes.c_void_p()
+        self._step, self._late = None, False  # the last that was reserved; whether its commit could not have the lock
         _stage.check(_stage.library().ls_stage_open(name.encode(), rank, ranks, _stage.DTYPES[self._dtype.name], len(self._shape), lengths,
                                                     ctypes.byref(how), timeout_s, ctypes.byref(self._handle)))
 
@@ -339,16 +340,35 @@ class Writer:
         """The memory of this rank's part, to be written until commit()."""
         memory = ctypes.c_void_p()
         _stage.check(_stage.library().ls_stage_reserve(self._handle, step, self._timeout if timeout_s is None else timeout_s, ctypes.byref(memory)))
+        self._step, self._late = step, False
         size = self._dtype.itemsize * int(numpy.prod(self._shape))
         return numpy.frombuffer((ctypes.c_char * size).from_address(memory.value), self._dtype).reshape(self._shape)
 
     def commit(self):
-        _stage.check(_stage.library().ls_stage_commit(self._handle))
+        """Raises Timeout where a process that was stopped has the stream locked: the step may be committed again, or abandoned."""
+        result = _stage.library().ls_stage_commit(self._handle)
+        self._late = result == _stage.TIMEOUT
+        _stage.check(result)
+
+    def abandon(self):
+        """Instead of commit(): the step will not become visible."""
+        _stage.check(_stage.library().ls_stage_abandon(self._handle))
+        self._late = False
 
     def put(self, step, array, timeout_s=None):
+        """reserve() and commit(). A step whose commit raised Timeout is committed first; if it is this one, that is all."""
         if numpy.shape(array) != self._shape:
             raise StageError(f"step {step} has shape {list(numpy.shape(array))}: expected {list(self._shape)}")
-        self.reserve(step, timeout_s)[...] = array
+        if self._late:
+            self.commit()
+            if step == self._step:
+                return
+        memory = self.reserve(step, timeout_s)
+        try:
+            memory[...] = array
+        except BaseException:
+            self.abandon()
+            raise
         self.commit()
 
     def close(self, linger_s=0.0):

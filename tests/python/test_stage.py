@@ -22,7 +22,7 @@ os.environ.setdefault("LOCKSTEP_STAGE_LIB", os.path.join(LIB_DIR, "liblockstep-s
 import numpy
 import torch
 
-from lockstep import stage
+from lockstep import _stage, stage
 from lockstep.stage import Absent, EndOfStream, Spill, StageError, Stream, Timeout, Writer
 
 
@@ -124,6 +124,32 @@ class Streams(Room):
         gc.collect()
         writer.put(1, field(1))
         writer.close()
+
+    def test_a_commit_that_times_out_is_made_up_for_by_the_next_put(self):
+        library = _stage.library()
+
+        class Locked:  # by a process that was stopped
+            def __getattr__(self, name):
+                return (lambda *_: _stage.TIMEOUT) if name == "ls_stage_commit" else getattr(library, name)
+
+        with Writer("s", "float32", (3, 5), policy="latest", k=8) as writer, Stream("s") as stream:
+            for step, following in ((0, 1), (2, 2), (4, 5)):
+                with mock.patch.object(_stage, "library", Locked):
+                    self.assertRaises(Timeout, writer.put, step, field(step))
+                    self.assertRaises(Timeout, writer.put, following, field(following))
+                writer.put(following, field(following))
+            with mock.patch.object(_stage, "library", Locked):
+                self.assertRaises(Timeout, writer.put, 6, field(6))
+            writer.abandon()
+            writer.put(7, field(7))
+            self.assertEqual([0, 1, 2, 4, 5, 7], stream.steps())
+
+    def test_what_cannot_be_put_does_not_end_the_writer(self):
+        with Writer("s", "float32", (2,), policy="latest", k=8) as writer, Stream("s") as stream:
+            with self.assertRaises(ValueError):
+                writer.put(0, ["no", "numbers"])
+            writer.put(1, [1, 2])
+            self.assertEqual([1], stream.steps())
 
     def test_a_release_does_not_wait_for_a_next(self):
         writer = Writer("s", "float32", (3, 5), k=1, timeout_s=30)
