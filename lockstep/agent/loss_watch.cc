@@ -15,7 +15,8 @@ std::vector<control::BadLoss> LossWatch::Take(EpochId epoch, const std::vector<S
     const int64_t newest =
         std::isfinite(one.loss) ? std::max({one.step, one.newest_finite, int64_t{0}}) : one.newest_finite;
     if (newest >= 0) {
-      if (!rank.finite) rank.first_finite = one.first_finite >= 0 ? one.first_finite : newest;
+      const int64_t first = one.first_finite >= 0 ? one.first_finite : newest;
+      rank.first_finite = rank.finite ? std::min(rank.first_finite, first) : first;
       rank.finite = {epoch, newest};
     }
     if (std::isnan(one.loss)) continue;

@@ -57,6 +57,13 @@ TEST(LossWatch, RanksKeepWhichStepsHadAFiniteLoss) {
       << "one that was not told says nothing";
 }
 
+// An agent that came late has seen no early step; an epoch that begins further back tells of one.
+TEST(LossWatch, WhatIsTheFirstFiniteLossIsLearntFurtherBack) {
+  LossWatch losses;
+  losses.Take(EpochId(1), {{RankId(0), 1000, 1.5, 1000, 1000}});
+  EXPECT_EQ(losses.Take(EpochId(2), {{RankId(0), 950, kBad, 901, 940}}).size(), 1u);
+}
+
 // A loss may be newer than the step beside it.
 TEST(LossWatch, ABadLossIsOfAStepBehindTheFiniteOne) {
   LossWatch losses;

@@ -35,30 +35,53 @@ void ls_buffers_free(struct ls_client* c) {
   c->buffers = (struct ls_buffers){0};
 }
 
+/* So many of its bytes have pages: from the front, for all are reserved at once. */
+static uint64_t reserved(int fd) {
+  struct stat info;
+  return fstat(fd, &info) == 0 ? (uint64_t)info.st_blocks * 512 : 0;
+}
+
 /* All its pages, for one that is missing when the copy comes to it would be a SIGBUS: vm.overcommit_memory=2 gives none
- * beyond its limit. Signals wait, since each would have it begin anew. 0, or an errno value. */
-static int reserve(int fd, const struct stat* info, uint64_t bytes) {
-  if ((uint64_t)info->st_blocks * 512 >= bytes) return 0; /* an earlier epoch did */
+ * beyond its limit. Signals wait, since each would have it begin anew; a debugger and a freezer don't, but not for
+ * ever. 0, or an errno value. */
+static int reserve(int fd, uint64_t bytes) {
+  if (reserved(fd) >= bytes) return 0; /* an earlier epoch did */
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
+  int error, tries = 50;
+  do {
+    error = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
+  } while (error == EINTR && --tries > 0);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return error == EOPNOTSUPP || error == ENOSYS ? 0 : error;
+  return error == EOPNOTSUPP || error == ENOSYS || error == EINTR ? 0 : error;
+}
+
+/* What nobody can use is the machine's again. */
+static void give_back(int fd, uint64_t from, uint64_t bytes) {
+  if (from < bytes) (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(bytes - from));
+}
+
+static int reserve_slots(const int fd[LS_SLOTS], uint64_t bytes) {
+  uint64_t before[LS_SLOTS];
+  for (int i = 0; i < LS_SLOTS; ++i) {
+    before[i] = reserved(fd[i]);
+    const int error = reserve(fd[i], bytes);
+    if (error == 0) continue;
+    for (int done = 0; done < i; ++done) give_back(fd[done], before[done], bytes);
+    return ls_fail(LS_REFUSED,
+                   "the kernel has no memory for %llu bytes of checkpoint buffers: %s; see vm.overcommit_memory",
+                   (unsigned long long)bytes, strerror(error));
+  }
+  return LS_OK;
+}
+
+static bool is_slot(int fd, uint64_t bytes) {
+  struct stat info;
+  return fd >= 0 && fstat(fd, &info) == 0 && (uint64_t)info.st_size >= bytes;
 }
 
 static char* map_slot(int fd, uint64_t bytes) {
-  struct stat info;
-  /* A shorter object would kill the worker with SIGBUS at the first copy. */
-  if (fd < 0 || fstat(fd, &info) != 0 || (uint64_t)info.st_size < bytes) {
-    return ls_fail(0, "the starter sent no slot of %llu bytes", (unsigned long long)bytes), NULL;
-  }
-  const int error = reserve(fd, &info, bytes);
-  if (error != 0) {
-    return ls_fail(0, "the kernel has no memory for %llu bytes of checkpoint buffers: %s; see vm.overcommit_memory",
-                   (unsigned long long)bytes, strerror(error)),
-           NULL;
-  }
   void* memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (memory == MAP_FAILED) {
     return ls_fail(0, "mapping %llu bytes of checkpoint buffers: %s", (unsigned long long)bytes, strerror(errno)), NULL;
@@ -68,8 +91,13 @@ static char* map_slot(int fd, uint64_t bytes) {
   return memory;
 }
 
-static int map_buffers(struct ls_client* c, const struct ls_answer* answer) {
-  struct ls_buffers buffers = {.slot_bytes = answer->message.bytes};
+static int map_slots(struct ls_client* c, const struct ls_answer* answer, uint64_t bytes) {
+  for (int i = 0; i < LS_SLOTS; ++i) /* a shorter object would kill the worker with SIGBUS at the first copy */
+    if (!is_slot(answer->fd[i], bytes))
+      return ls_fail(LS_REFUSED, "the starter sent no slot of %llu bytes", (unsigned long long)bytes);
+  const int result = reserve_slots(answer->fd, bytes);
+  if (result != LS_OK) return result;
+  struct ls_buffers buffers = {.slot_bytes = bytes};
   for (int i = 0; i < LS_SLOTS; ++i) {
     buffers.slot[i] = map_slot(answer->fd[i], buffers.slot_bytes);
     if (buffers.slot[i] == NULL) return unmap_slots(&buffers), LS_REFUSED;
@@ -79,13 +107,20 @@ static int map_buffers(struct ls_client* c, const struct ls_answer* answer) {
   return LS_OK;
 }
 
+/* As large as they are; or no larger than was asked for, where they stem from a time at which more was wanted and there
+ * was no memory for it. */
+static int map_buffers(struct ls_client* c, const struct ls_answer* answer, uint64_t asked) {
+  const int result = map_slots(c, answer, answer->message.bytes);
+  return result == LS_OK || asked == answer->message.bytes ? result : map_slots(c, answer, asked);
+}
+
 static int ask_for_buffers(struct ls_client* c, uint64_t bytes) {
   struct ls_join_message request = {.kind = LS_JOIN_BUFFERS, .version = LS_JOIN_VERSION, .bytes = bytes};
   request.rank = (int32_t)c->rank;
   request.pid = c->pid;
   request.epoch = c->epoch;
   struct ls_answer answer;
-  const int error = ls_starter_ask(&c->socket, &request, &answer, LS_STARTER_TIMEOUT_MS);
+  const int error = ls_starter_ask(&c->starter, &request, &answer, LS_STARTER_TIMEOUT_MS);
   if (error != 0) return ls_fail(LS_REFUSED, "the starter did not answer: %s", strerror(error));
   int result = LS_OK;
   if (answer.message.kind != LS_JOIN_OK) {
@@ -93,7 +128,7 @@ static int ask_for_buffers(struct ls_client* c, uint64_t bytes) {
   } else if (answer.message.bytes < bytes) {
     result = ls_fail(LS_REFUSED, "the starter gave buffers smaller than asked for");
   } else {
-    result = map_buffers(c, &answer);
+    result = map_buffers(c, &answer, bytes);
   }
   ls_answer_close(&answer);
   return result;

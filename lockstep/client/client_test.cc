@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -406,6 +407,17 @@ TEST_F(Client, BuffersForWhichThereIsNoMemoryAreRefused) {
                "vm.overcommit_memory");
   EXPECT_EQ(ls_slot_capacity(client_), 0u);
   EXPECT_EQ(Save(0), LS_REFUSED);
+  // What fits is had all the same, though the starter has larger ones by now: a restart needs it.
+  EXPECT_EQ(ls_buffers(client_, 200'000), LS_OK) << ls_last_error();
+  // And what was reserved of a slot is given back where the other one has no room.
+  const int ample = memfd_create("ample", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(ample, 4 << 20), 0);
+  starter_.own_slots = {ample, file};
+  EXPECT_EQ(ls_buffers(client_, 4 << 20), LS_REFUSED);
+  struct stat info;
+  ASSERT_EQ(fstat(ample, &info), 0);
+  EXPECT_EQ(info.st_blocks, 0);
+  close(ample);
   starter_.own_slots.clear();
   EXPECT_EQ(ls_buffers(client_, 1 << 20), LS_OK) << ls_last_error();
   EXPECT_EQ(Save(1), LS_OK);
@@ -430,6 +442,21 @@ TEST_F(Client, AnyOrderOfEagerAndQueuedTensors) {
   EXPECT_EQ(static_cast<const char*>(tensors_)[ls_align(a.size()) + 128], 'b');
 }
 
+// A script may close what it does not know, and have files of its own under such numbers.
+TEST(ClientAlone, AFileUnderTheNumberOfTheSocketIsLeftAlone) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  ls_starter starter = ls_starter_of(ends[0]);
+  const int file = memfd_create("the script's", MFD_CLOEXEC);
+  ASSERT_EQ(dup2(file, ends[0]), ends[0]);
+  ls_join_message request{};
+  ls_answer answer;
+  EXPECT_EQ(ls_starter_ask(&starter, &request, &answer, 100), ENOTCONN);
+  ls_starter_close(&starter);
+  EXPECT_EQ(write(ends[0], "1", 1), 1);
+  for (const int fd : {ends[0], ends[1], file}) close(fd);
+}
+
 TEST_F(Client, AStateOfNoBytesIsOneToo) {
   Join();
   ASSERT_EQ(ls_buffers(client_, 1000), LS_OK);
@@ -451,7 +478,8 @@ TEST(ClientAlone, JoinsThoughSignalsInterruptIt) {
   listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   ASSERT_EQ(bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(listen(listening, 0), 0);
-  const int first = ls_starter_connect(run.c_str());  // the next one waits until this is accepted, by the handler
+  const int first =
+      ls_starter_connect(run.c_str()).socket;  // the next one waits until this is accepted, by the handler
   ASSERT_GE(first, 0);
   struct sigaction action{}, before{};
   action.sa_handler = [](int) { close(accept(listening, nullptr, nullptr)); };
@@ -459,7 +487,7 @@ TEST(ClientAlone, JoinsThoughSignalsInterruptIt) {
   itimerval soon{};
   soon.it_value.tv_usec = 20'000;
   setitimer(ITIMER_REAL, &soon, nullptr);
-  const int second = ls_starter_connect(run.c_str());
+  const int second = ls_starter_connect(run.c_str()).socket;
   EXPECT_GE(second, 0) << strerror(errno);
   sigaction(SIGALRM, &before, nullptr);
   for (const int fd : {first, second, listening}) close(fd);
@@ -485,12 +513,13 @@ TEST(ClientAlone, AStarterThatDoesNotAnswerIsLeftAfterTheLimit) {
   setitimer(ITIMER_REAL, &often, nullptr);
   const ls_join_message request{};
   ls_answer answer;
-  EXPECT_EQ(ls_starter_ask(&ends[0], &request, &answer, 100), ETIMEDOUT);
+  ls_starter own = ls_starter_of(ends[0]);
+  EXPECT_EQ(ls_starter_ask(&own, &request, &answer, 100), ETIMEDOUT);
   setitimer(ITIMER_REAL, &never, nullptr);
   sigaction(SIGALRM, &before, nullptr);
   EXPECT_GT(ticks, 0);
-  EXPECT_EQ(ends[0], -1);
-  EXPECT_EQ(ls_starter_ask(&ends[0], &request, &answer, 100), ENOTCONN);
+  EXPECT_EQ(own.socket, -1);
+  EXPECT_EQ(ls_starter_ask(&own, &request, &answer, 100), ENOTCONN);
   ls_join_message seen;
   EXPECT_EQ(recv(starter, &seen, sizeof seen, 0), static_cast<ssize_t>(sizeof seen));
   EXPECT_EQ(recv(starter, &seen, sizeof seen, 0), 0) << "the connection is still open";

@@ -27,7 +27,8 @@ static bool comes_again(int signal, const siginfo_t* info) {
   return info->si_code > 0 && !(signal == SIGBUS && info->si_code == BUS_MCEERR_AO);
 }
 
-static bool is_ours(const siginfo_t* info) {
+static bool is_ours(int signal, const siginfo_t* info) {
+  if (signal == SIGBUS && info->si_code == BUS_MCEERR_AR) return false; /* memory that broke is the machine's fault */
   return __atomic_load_n(&copy.copies, __ATOMIC_ACQUIRE) && pthread_equal(copy.thread, pthread_self()) &&
          (uintptr_t)info->si_addr - copy.from < copy.bytes;
 }
@@ -36,7 +37,7 @@ static void on_fault(int signal, siginfo_t* info, void* context) {
   (void)context;
   const int error = errno;
   const bool again = comes_again(signal, info);
-  if (again && is_ours(info)) siglongjmp(copy.escape, 1);
+  if (again && is_ours(signal, info)) siglongjmp(copy.escape, 1);
   sigaction(signal, &before[signal == SIGBUS], NULL);
   if (!again) syscall(SYS_rt_tgsigqueueinfo, getpid(), (pid_t)syscall(SYS_gettid), signal, info);
   errno = error;

@@ -101,7 +101,7 @@ static int say_hello(struct ls_client* c) {
   hello.pid = c->pid;
   hello.epoch = c->epoch;
   struct ls_answer answer;
-  const int error = ls_starter_ask(&c->socket, &hello, &answer, LS_STARTER_TIMEOUT_MS);
+  const int error = ls_starter_ask(&c->starter, &hello, &answer, LS_STARTER_TIMEOUT_MS);
   if (error != 0) return ls_fail(LS_REFUSED, "the starter did not answer: %s", strerror(error));
   int result = LS_OK;
   if (answer.message.kind != LS_JOIN_OK) result = ls_fail(LS_REFUSED, "%s", answer.message.text);
@@ -141,8 +141,8 @@ static int join(struct ls_client* c, const char* run_directory) {
   }
   c->rank = (uint32_t)rank;
   c->epoch = epoch;
-  c->socket = ls_starter_connect(run_directory);
-  if (c->socket < 0) return ls_fail(LS_REFUSED, "%s/" LS_JOIN_SOCKET ": %s", run_directory, strerror(errno));
+  c->starter = ls_starter_connect(run_directory);
+  if (c->starter.socket < 0) return ls_fail(LS_REFUSED, "%s/" LS_JOIN_SOCKET ": %s", run_directory, strerror(errno));
   const int result = say_hello(c);
   if (result != LS_OK) return result;
   if (!ls_is_current(c)) return ls_fail(LS_REFUSED, "epoch %llu is over", epoch);
@@ -157,7 +157,7 @@ static void destroy(struct ls_client* c) {
   if (c->ring != NULL) munmap(c->ring, c->ring_bytes);
   const bool alive = c->alive && !ls_life_end(c->block);
   if (c->board != NULL && !alive) munmap(c->board, c->board_bytes);
-  if (c->socket >= 0) close(c->socket);
+  ls_starter_close(&c->starter);
   free(c->save.piece);
   free(c);
 }
@@ -171,7 +171,7 @@ struct ls_client* ls_join(void) {
   struct ls_client* c = calloc(1, sizeof *c);
   if (c == NULL) return NULL;
   c->pid = getpid();
-  c->socket = -1;
+  c->starter.socket = -1;
   if (join(c, run_directory) == LS_OK) return current = c;
   destroy(c);
   return NULL;

@@ -17,6 +17,7 @@
 #include "lockstep/client/commit.h"
 #include "lockstep/client/device.h"
 #include "lockstep/client/proof.h"
+#include "lockstep/client/starter.h"
 #include "lockstep/record/ring.h"
 
 /* One tensor (or the meta) on its way into the slot. */
@@ -72,7 +73,7 @@ struct ls_buffers {
 
 struct ls_client {
   pid_t pid;
-  int socket;
+  struct ls_starter starter;
   uint32_t rank, world_size; /* in the job */
   uint32_t index;            /* of our block on the board */
   uint64_t epoch;

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
@@ -43,14 +45,32 @@ static int connect_in(int directory) {
   return -1;
 }
 
-int ls_starter_connect(const char* run_directory) {
+struct ls_starter ls_starter_of(int socket) {
+  struct stat info;
+  if (socket < 0 || fstat(socket, &info) != 0) return (struct ls_starter){.socket = -1};
+  return (struct ls_starter){.socket = socket, .device = info.st_dev, .inode = info.st_ino};
+}
+
+struct ls_starter ls_starter_connect(const char* run_directory) {
   const int directory = open(run_directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return -1;
+  if (directory < 0) return (struct ls_starter){.socket = -1};
   const int fd = connect_in(directory);
   const int error = errno;
   close(directory);
+  const struct ls_starter starter = ls_starter_of(fd);
   errno = error;
-  return fd;
+  return starter;
+}
+
+static bool is_there(const struct ls_starter* starter) {
+  struct stat info;
+  return starter->socket >= 0 && fstat(starter->socket, &info) == 0 && info.st_dev == starter->device &&
+         info.st_ino == starter->inode;
+}
+
+void ls_starter_close(struct ls_starter* starter) {
+  if (is_there(starter)) close(starter->socket);
+  starter->socket = -1;
 }
 
 static void take_descriptors(struct msghdr* header, struct ls_answer* answer) {
@@ -101,16 +121,16 @@ static int receive(int socket, struct ls_answer* answer, int64_t deadline_ms) {
   return got == (ssize_t)sizeof answer->message ? 0 : EPROTO;
 }
 
-int ls_starter_ask(int* socket, const struct ls_join_message* request, struct ls_answer* answer, int64_t limit_ms) {
+int ls_starter_ask(struct ls_starter* starter, const struct ls_join_message* request, struct ls_answer* answer,
+                   int64_t limit_ms) {
   *answer = (struct ls_answer){.fd = {-1, -1}};
-  if (*socket < 0) return ENOTCONN;
+  if (!is_there(starter)) return ENOTCONN;
   const int64_t deadline_ms = now_ms() + limit_ms;
-  int error = send_request(*socket, request, deadline_ms);
-  if (error == 0) error = receive(*socket, answer, deadline_ms);
+  int error = send_request(starter->socket, request, deadline_ms);
+  if (error == 0) error = receive(starter->socket, answer, deadline_ms);
   if (error != 0) { /* what may yet come would be taken for the answer to the next request */
     ls_answer_close(answer);
-    close(*socket);
-    *socket = -1;
+    ls_starter_close(starter);
   }
   answer->message.text[sizeof answer->message.text - 1] = '\0';
   return error;

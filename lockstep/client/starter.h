@@ -2,6 +2,8 @@
 #ifndef LOCKSTEP_CLIENT_STARTER_H_
 #define LOCKSTEP_CLIENT_STARTER_H_
 
+#include <sys/types.h>
+
 #include "lockstep/client/join.h"
 
 #ifdef __cplusplus
@@ -16,10 +18,21 @@ struct ls_answer {
   int fds;
 };
 
-/* A connected socket, or -1: errno says why. */
-int ls_starter_connect(const char* run_directory);
-/* Sends `request` and waits for the answer. 0, or an errno value: then the connection is closed, and *socket is -1. */
-int ls_starter_ask(int* socket, const struct ls_join_message* request, struct ls_answer* answer, int64_t limit_ms);
+/* Which socket it is, too: a script that closes what it does not know may have a file of its own under the number. */
+struct ls_starter {
+  int socket; /* -1: none */
+  dev_t device;
+  ino_t inode;
+};
+
+/* Of a connected socket. */
+struct ls_starter ls_starter_of(int socket);
+/* The connection, or with socket -1: errno says why. */
+struct ls_starter ls_starter_connect(const char* run_directory);
+void ls_starter_close(struct ls_starter*);
+/* Sends `request` and waits for the answer. 0, or an errno value: then the connection is closed. */
+int ls_starter_ask(struct ls_starter*, const struct ls_join_message* request, struct ls_answer* answer,
+                   int64_t limit_ms);
 void ls_answer_close(struct ls_answer*);
 
 #ifdef __cplusplus

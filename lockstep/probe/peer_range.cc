@@ -91,6 +91,12 @@ void JudgeRates(const std::string& test, const std::string& type, const Group& g
     values.push_back(one.value);
     nodes.insert(one.node);
   }
+  const bool few = nodes.size() < kFewest;  // then each report of before says what is usual
+  size_t reports = 0;
+  for (const auto& [node, own] : group.before) {
+    reports += own.size();
+    if (few) values.insert(values.end(), own.begin(), own.end());
+  }
   Range range = RangeOf(values, nodes.size(), test, group.unit);
   range.type = type;
   range.nodes = static_cast<int>(group.now.size());
@@ -113,7 +119,7 @@ void JudgeRates(const std::string& test, const std::string& type, const Group& g
     return;
   }
   judgement.ranges.push_back(range);
-  const size_t half = group.before.size() < kFewest ? group.now.size() - 1 : group.now.size();
+  const size_t half = reports < kFewest ? group.now.size() - 1 : group.now.size();
   if (outside.size() * 2 > half && group.now.size() > 1) {
     judgement.unknown.push_back(
         fmt::format("{}: {} of {} nodes are worse than their range, which is no fault of one node: {}", test,

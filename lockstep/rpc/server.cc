@@ -15,7 +15,7 @@
 namespace lockstep::rpc {
 namespace {
 
-constexpr uint64_t kMostNodes = 1 << 16;  // each has a connection
+constexpr uint64_t kOwnFiles = 256;
 
 class GrpcServer;
 
@@ -70,7 +70,6 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
   }
 
   absl::Status Listen(const std::string& address) {
-    AllowOpenFiles(kMostNodes);
     gpr_set_log_function([](gpr_log_func_args*) {});  // what is wrong we say ourselves, in one line
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator is to be refused, not joined
@@ -87,7 +86,10 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
   grpc::ServerBidiReactor<FromAgent, FromCoordinator>* Attend(grpc::CallbackServerContext*) override {
     const uint64_t peer = ++last_peer_;
     auto stream = std::make_shared<Stream>(*this, peer);
-    mailbox_.Post([this, peer, stream] { streams_[peer] = stream; });
+    mailbox_.Post([this, peer, stream] {
+      streams_[peer] = stream;
+      AllowOpenFiles(2 * streams_.size() + kOwnFiles);  // no more than it takes: Slurm hands the limit on to its jobs
+    });
     stream->Begin(stream);
     return stream.get();
   }

@@ -147,11 +147,12 @@ absl::StatusOr<JobShape> ParseJob(const std::string& text) {
   shape.constraint = of("Features");
   shape.reservation = of("Reservation");
   const int nodes = NumberOf(of("NumNodes"));
+  if (of("MinMemoryNode") == "0" && of("MemPerTres").empty()) shape.memory_per_node = "0";  // all that a node has
   // What it has goes before what it asked for: memory for each GPU, or by default, is not among the latter.
   for (const char* all : {"AllocTRES", "TRES"})
     if (shape.memory_per_node.empty()) shape.memory_per_node = MemoryPerNode(of(all), nodes);
   if (shape.memory_per_node.empty()) {
-    shape.memory_per_node = of("MinMemoryNode");  // 0: all that a node has
+    shape.memory_per_node = of("MinMemoryNode");
     shape.memory_per_cpu = of("MinMemoryCPU");
   }
   shape.gres = GresOf(of("TresPerNode"));

@@ -43,18 +43,18 @@ TEST(Slurm, SharesTheJobsGpusOutAmongItsNodes) {
   EXPECT_EQ(gres_of("TRES=cpu=64,node=2"), "");
 }
 
-// As --mem=0 and --mem-per-gpu=500 leave it.
+// As --mem-per-gpu=500 leaves it. --mem=0 is all that a node has, which need not be the same on each.
 TEST(Slurm, SharesTheJobsMemoryOutAmongItsNodes) {
   const auto memory_of = [](const std::string& fields) {
     const JobShape shape = *ParseJob("JobId=1 NumNodes=2 " + fields);
     return shape.memory_per_node + "|" + shape.memory_per_cpu;
   };
-  EXPECT_EQ(memory_of("TRES=cpu=2,mem=2000M,node=2 MinMemoryNode=0"), "1000M|");
+  EXPECT_EQ(memory_of("TRES=cpu=2,mem=2000M,node=2 MinMemoryNode=0"), "0|");
+  EXPECT_EQ(memory_of("TRES=cpu=2,mem=2000M,node=2 MinMemoryNode=0 MemPerTres=gres:gpu:500"), "1000M|");
   EXPECT_EQ(memory_of("TRES=cpu=2,mem=1000M,node=2,gres/gpu=2 MinMemoryNode=100M MemPerTres=gres:gpu:500"), "500M|");
-  EXPECT_EQ(memory_of("ReqTRES=cpu=2,mem=1M AllocTRES=cpu=2,mem=1.50T MinMemoryNode=0"), "786432M|");
+  EXPECT_EQ(memory_of("ReqTRES=cpu=2,mem=1M AllocTRES=cpu=2,mem=1.50T MinMemoryNode=300M"), "786432M|");
   EXPECT_EQ(memory_of("TRES=cpu=4,mem=400M,node=2 MinMemoryCPU=100M"), "200M|");
   EXPECT_EQ(memory_of("TRES=cpu=3,mem=301M,node=2 MinMemoryCPU=100M"), "|100M") << "not the same on each";
-  EXPECT_EQ(memory_of("TRES=cpu=2,mem=1999M,node=2 MinMemoryNode=0"), "0|") << "all that a node has";
   EXPECT_EQ(memory_of("TRES=cpu=2,node=2 MinMemoryNode=300M"), "300M|") << "Slurm does not share memory out";
   EXPECT_EQ(memory_of("TRES=mem=,mem=2Q"), "|");
 }

@@ -40,6 +40,7 @@ class Checkpoint:
     a dict or list come back in place too, each by its state_dict() alone, as they do outside of one; its plain values are new ones.
     The generators of torch, random and numpy are always included. every: save after each `every`-th step. lazy=False copies all in
     step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed.
+    Memory that a call frees while it is copied spoils that checkpoint and no more, if faulthandler.enable() came before the first step().
     replicas=True says that any rank's state is right for any other, though their tensors differ (running statistics of BatchNorm): then a
     world of another size (--nnodes MIN:MAX) goes on from it. Ranks whose tensors are all alike need not say so; never say it of sharded state.
     Raises CheckpointError when `state` can't be saved, or when a checkpoint does not fit it.
