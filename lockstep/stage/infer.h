@@ -45,7 +45,8 @@ int ls_infer_close(struct ls_model*);
 
 /* ---- of the trainer ---- */
 
-/* One living publisher per name. A model that is there already must have the same layers. */
+/* One living publisher per name. A model that is there already must have the same layers. Waits 10 s, at most, for who
+ * has the folder locked. */
 int ls_model_open(const char* name, int layers, const struct ls_dense*, struct ls_model** model);
 /* Of each layer the weights, [outputs][inputs], then the bias, one behind the other. Refused unless all are finite. */
 int ls_model_publish(struct ls_model*, const float* weights, uint64_t count);

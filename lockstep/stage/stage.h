@@ -3,12 +3,11 @@
  * Invariants: a step is visible once every rank has committed its part, whole, never before; what a reader holds is not
  * written over; nobody waits longer than the limit that it gives, but for locks that are held for microseconds, if who
  * has one was stopped, so much in all: open 100 ms, reserve 50 ms, commit and abandon 10 s, close and readers 1 s. No
- * call aborts, or ends the process by a signal (a full
- * disk, a limit on files); none touches signals, or allocates between open and close (ls_stage_list(): as qsort()
- * does). A handle that is NULL, closed or of another process is refused: a child of fork() has to open the stream for
- * itself. A closed one keeps some 450 bytes. Threads: one at a time per handle; but a step may be released while
- * another thread waits for one. Cost: reserve + commit + next + release 2 us, k = 8 (bench/stage_path.cc); grows with k
- * (docs/models/stage.md).
+ * call aborts, or ends the process by a signal (a full disk, a limit on files); none touches signals, or allocates
+ * between open and close (ls_stage_list(): as qsort() does). A handle that is NULL, closed or of another process is
+ * refused: a child of fork() has to open the stream for itself. A closed one keeps some 450 bytes. Threads: one at a
+ * time per handle; but a step may be released while another thread waits for one. Cost: reserve + commit + next +
+ * release 2 us, k = 8 (bench/stage_path.cc); grows with k (docs/models/stage.md).
  *
  *   struct ls_stage_options how = {.policy = LS_STAGE_LATEST, .k = 8};
  *   ls_stage_open("heat", rank, ranks, LS_STAGE_F32, 2, shape, &how, 10.0, &stream);    // of each rank; of its part

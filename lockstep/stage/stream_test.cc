@@ -589,6 +589,30 @@ TEST_F(Stream, TheTimeForALockCountsAsWaiting) {
   ls_stage_close(writer, 0);
 }
 
+TEST_F(Stream, TheTimeForTheFolderCountsAsWaitingForTheLock) {
+  const ls_stage_options how = Options(LS_STAGE_LATEST, 1);
+  ls_stage *writer = Open(how, 0, 2), *other = nullptr;
+  const int room = open((folder_ + "/room").c_str(), O_RDONLY | O_DIRECTORY);
+  std::promise<void> locked, left;
+  std::jthread holder([&] {
+    ls_stream_lock(writer, ls_stage_deadline(60));
+    EXPECT_EQ(0, flock(room, LOCK_EX));
+    const int64_t moment = ls_stage_deadline(0.9);
+    locked.set_value();
+    while (ls_stage_now_ns() < moment) {
+    }
+    close(room);
+    left.get_future().wait();
+    ls_stream_unlock(writer);
+  });
+  locked.get_future().wait();
+  const auto open = [&] { EXPECT_NE(LS_STAGE_OK, ls_stage_open("s", 1, 2, LS_STAGE_F32, 2, kShape, &how, 1, &other)); };
+  EXPECT_LT(Seconds(open), 1.7);
+  left.set_value();
+  holder.join();
+  ls_stage_close(writer, 0);
+}
+
 // It is another rank's, which opens: it enters what it is before its process.
 TEST_F(Stream, AWriterThatIsAboutToOpenIsNotDead) {
   ls_stage* writer = Open(Options(LS_STAGE_LATEST, 1), 0, 2);
