@@ -208,7 +208,9 @@ class Server::Impl final : public httplib::Server {
     Connection connection(Fd(socket), stopping_);
     if (no_room) return false;
     bool closed = false;
-    return process_request(connection, /*close_connection=*/true, closed, nullptr);
+    // The library would serve as many ranges as are asked for, each of them anew.
+    const auto without_ranges = [](httplib::Request& request) { request.ranges.clear(); };
+    return process_request(connection, /*close_connection=*/true, closed, without_ranges);
   }
 
   const int port_;

@@ -61,6 +61,21 @@ TEST(Server, ACounterDoesNotFallWhenAnotherFindingLeads) {
   EXPECT_EQ(client.Get("/metrics")->status, 200);
 }
 
+// A document is served whole, once: of ranges that a client may repeat a thousand times, each would be all of it.
+TEST(Server, RangesAreNotServed) {
+  const auto server = Started();
+  server->Publish({{"state", "running"}, {"step", 17}}, Json::array());
+  httplib::Client client("127.0.0.1", server->port());
+  for (const char* path : {"/metrics", "/api/v1/status"}) {
+    const std::string whole = client.Get(path)->body;
+    for (const char* ranges : {"bytes=0-", "bytes=-5", "bytes=0-,0-,0-", "bytes=99999999-"}) {
+      const httplib::Result result = client.Get(path, {{"Range", ranges}});
+      EXPECT_EQ(result->status, 200) << ranges;
+      EXPECT_EQ(result->body, whole) << ranges;
+    }
+  }
+}
+
 TEST(Server, SaysWhatThereIsInsteadOfAnUnknownPath) {
   const auto server = Started();
   httplib::Client client("127.0.0.1", server->port());
