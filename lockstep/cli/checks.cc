@@ -4,6 +4,9 @@
 
 #include <cmath>
 #include <functional>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/report.h"
 
 namespace lockstep::cli {
 namespace {
@@ -52,6 +55,19 @@ CLI::Validator Size() {
 }
 CLI::Validator NotEmpty() {
   return CLI::Validator([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "");
+}
+
+absl::Status CheckText(const std::string& what, const std::string& text) {
+  const auto quoted = [&](Json::error_handler_t handler) { return Json(text).dump(-1, ' ', false, handler); };
+  if (quoted(Json::error_handler_t::ignore) == quoted(Json::error_handler_t::replace)) return absl::OkStatus();
+  return InvalidArgument(
+      "{} {} is no UTF-8, in which a run keeps it; rename it, or give it another way, such as in a file", what,
+      quoted(Json::error_handler_t::replace));
+}
+absl::Status CheckTexts(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& text : option->results()) LS_RETURN_IF_ERROR(CheckText(option->get_name(), text));
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep::cli

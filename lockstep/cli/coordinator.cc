@@ -30,7 +30,8 @@ absl::Status CheckJournal(const Flags& flags) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> Start(Flags& flags) {
+absl::StatusOr<int> Start(Flags& flags, const CLI::App& command) {
+  LS_RETURN_IF_ERROR(CheckTexts(command));
   node::RunOptions& options = flags.options;
   options.live_view = !flags.no_view;
   options.nodes.join_timeout = Seconds{static_cast<double>(flags.join_timeout)};
@@ -84,7 +85,7 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
       "With another one to take over: on 10.0.0.1 and, with its own address, on 10.0.0.2\n"
       "  lockstep coordinator --listen 10.0.0.1:29400 --nnodes 2 --job gpt --journal postgresql://db/lockstep\n"
       "and on the nodes --coordinator 10.0.0.1:29400,10.0.0.2:29400");
-  command->callback([flags, &exit_code] { exit_code = ExitCodeOf(Start(*flags)); });
+  command->callback([flags, command, &exit_code] { exit_code = ExitCodeOf(Start(*flags, *command)); });
 }
 
 }  // namespace lockstep::cli

@@ -94,13 +94,6 @@ void NoteWhatOthersDecide(const RunFlags& flags, const CLI::App& run, node::RunO
                                         options.nodes.endpoint));
 }
 
-// Bytes that JSON can hold.
-bool IsText(const std::string& word) {
-  const Json json(word);
-  return json.dump(-1, ' ', false, Json::error_handler_t::ignore) ==
-         json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 // Of several nodes each may bring another number of ranks: whoever leads them sees whether it fits.
 absl::Status CheckLayout(const RunFlags& flags) {
   const node::RunOptions& options = flags.options;
@@ -123,14 +116,11 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
         "unknown option {}; options of `lockstep run` come before the script, see lockstep run --help",
         command.front());
   }
-  for (const std::string& word : command)
-    if (!IsText(word))
-      return InvalidArgument(
-          "the script's argument {} is no UTF-8, in which a run keeps them; give it another way, such as in a file",
-          Json(word).dump(-1, ' ', false, Json::error_handler_t::replace));
+  LS_RETURN_IF_ERROR(CheckTexts(run));
+  for (const std::string& word : command) LS_RETURN_IF_ERROR(CheckText("the script's argument", word));
   for (const char* name : {"PYTHONPATH", "LD_PRELOAD", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
-    if (const char* value = std::getenv(name); value != nullptr && !IsText(value))
-      return InvalidArgument("the variable {} is no UTF-8, in which a run keeps it: name files another way", name);
+    if (const char* value = std::getenv(name); value != nullptr)
+      LS_RETURN_IF_ERROR(CheckText(fmt::format("the variable {}", name), value));
   options.command = command;
   options.live_view = !flags.no_view;
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));

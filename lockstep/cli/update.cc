@@ -33,6 +33,7 @@ struct UpdateFlags {
 absl::StatusOr<std::map<std::string, std::string>> ReadVariables(const std::vector<std::string>& words) {
   std::map<std::string, std::string> env;
   for (const std::string& word : words) {
+    LS_RETURN_IF_ERROR(CheckText("--env", word));
     const size_t equals = word.find('=');
     if (equals == std::string::npos)
       return InvalidArgument("--env needs KEY=VALUE, found \"{}\"; KEY= makes it empty", word);
@@ -53,6 +54,7 @@ absl::StatusOr<control::UpdateAsked> ReadRequest(const UpdateFlags& flags, const
   if (flags.code.empty()) return asked;
   LS_RETURN_IF_ERROR(agent::CheckCode(spec, flags.code));
   asked.code = std::filesystem::canonical(flags.code).string();
+  LS_RETURN_IF_ERROR(CheckText("--code", asked.code));
   LS_ASSIGN_OR_RETURN(const agent::CodeTree tree, agent::LookAtCode(asked.code));
   asked.hash = tree.hash;
   return asked;

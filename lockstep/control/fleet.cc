@@ -54,9 +54,10 @@ bool Fleet::AllProbed(Rung rung) const {
   return all;
 }
 
-void Fleet::Begin(EpochId epoch) {
+void Fleet::Begin(EpochId epoch, bool in_loop) {
   if (epoch <= epoch_) return;
   epoch_ = epoch;
+  in_loop_ = in_loop;
   for (Node& node : nodes_) {
     const bool vacant = node.vacant;
     node = Node{};
@@ -73,7 +74,7 @@ void Fleet::Begin(EpochId epoch) {
 }
 
 Progress Fleet::progress() const {
-  if (!All(Question::kProgress, [](const Node& node) { return node.progress.has_value(); })) return {};
+  if (!in_loop_ && !All(Question::kProgress, [](const Node& node) { return node.progress.has_value(); })) return {};
   if (const std::optional<Progress> slowest = slowest_.Get()) return *slowest;
   Slowest all(nodes_.size());  // who is away is all that there is
   for (size_t node = 0; node < nodes_.size(); ++node) all.Set(node, nodes_[node].progress);

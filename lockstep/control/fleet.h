@@ -39,8 +39,9 @@ class Fleet {
         holdings_(keepers_.size()),
         slowest_(keepers_.size()) {}
 
-  // This epoch acts from now on; what was known of an older one is forgotten.
-  void Begin(EpochId epoch);
+  // This epoch acts from now on; what was known of an older one is forgotten. `in_loop`: all nodes were in their loop
+  // when somebody else led.
+  void Begin(EpochId epoch, bool in_loop = false);
   // What is now true of the job because of what `node` said. Events of other epochs pass through: the state machine
   // counts them.
   std::vector<EventBody> Hear(int node, const EventBody& said);
@@ -77,8 +78,9 @@ class Fleet {
   // The same, and nobody has its place: until the world is counted anew, nothing is waited for there.
   std::vector<EventBody> Vacate(int node);
 
-  // The step of the slowest rank of those nodes that are not away, once all have said theirs. Ranks of a synchronous
-  // job whose agent is gone are at most a step behind the others, as long as those go on.
+  // The step of the slowest rank of those nodes that are not away, once all have said theirs or are known to be in
+  // their loop. Ranks of a synchronous job whose agent is gone are at most a step behind the others, as long as those
+  // go on.
   Progress progress() const;
 
  private:
@@ -147,6 +149,7 @@ class Fleet {
   std::vector<std::optional<KeepsAt>> keeps_at_;
   std::vector<int> code_kept_;  // by node, the newest version of which it has a copy; of no epoch
   EpochId epoch_;
+  bool in_loop_ = false;
   Holdings holdings_;
   Slowest slowest_;  // of those that are not away
   // By question, a node of which it was not true; it is asked first, for what is true of a node stays so, and then all

@@ -182,6 +182,19 @@ TEST_F(FleetTest, WhoIsAwayHoldsTheStepOfTheJobBackNoMore) {
   EXPECT_EQ(fleet_.progress().step, 19) << "nobody knows anything newer";
 }
 
+TEST_F(FleetTest, AfterATakeOverWhoHasSaidNothingHoldsTheStepOfTheJobBackNoMore) {
+  Fleet fleet({1, 2, 0});
+  fleet.Begin(kOne, true);
+  EXPECT_EQ(fleet.progress().step, -1) << "nobody has said";
+  const auto events = fleet.Hear(2, Killed(2, 4, 9, Step(20, 20)));
+  EXPECT_EQ(std::get<RankExited>(events.front()).progress.step, 20);
+  fleet.Hear(0, Samples{kOne, {}, {}, Step(19, 19)});
+  EXPECT_EQ(fleet.progress().step, 19);
+  fleet.Begin(EpochId(2));
+  fleet.Hear(0, Samples{EpochId(2), {}, {}, Step(30, 30)});
+  EXPECT_EQ(fleet.progress().step, -1) << "of an epoch whose nodes may not have begun";
+}
+
 TEST_F(FleetTest, WhatIsGoneRunsNoMore) {
   for (const int node : {0, 2}) EXPECT_THAT(Hear(node, EpochStopped{kOne}), IsEmpty());
   const auto events = fleet_.Gone(1);

@@ -266,7 +266,7 @@ void Simulation::EndProbe(const Probe& probe) {
 // ---- its process ----
 
 void Simulation::BeginToListen(EpochId epoch) {
-  MakeFleet(epoch);
+  MakeFleet(epoch, state().in_loop && !state().unseen);
   attendants_.clear();
   KnowMachines();
   for (const int vacant : state().vacated) {
@@ -278,12 +278,12 @@ void Simulation::BeginToListen(EpochId epoch) {
   network_.Open();
 }
 
-void Simulation::MakeFleet(EpochId epoch) {
+void Simulation::MakeFleet(EpochId epoch, bool in_loop) {
   std::vector<int> keepers;
   const int nodes = cluster_.nodes();
   for (int node = 0; node < nodes; ++node) keepers.push_back(nodes > 1 ? (node + 1) % nodes : -1);
   fleet_ = std::make_unique<Fleet>(std::move(keepers));
-  fleet_->Begin(epoch);
+  fleet_->Begin(epoch, in_loop);
 }
 
 void Simulation::KillCoordinator() {

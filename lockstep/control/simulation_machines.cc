@@ -126,7 +126,7 @@ void Simulation::Resize(const std::vector<int>& from) {
   ++result_.worlds[static_cast<int>(from.size()) > cluster_.nodes() ? "larger" : "smaller"];
   cluster_.Resize(from, state().spec.nodes);
   KnowMachines();
-  MakeFleet(state().epoch);
+  MakeFleet(state().epoch, false);
   for (int node = 0; node < cluster_.nodes(); ++node)
     from[static_cast<size_t>(node)] >= 0 ? Welcome(node) : ConnectSoon(cluster_.MachineAt(node));
   if (counting_.Hits(kTroubleWhileCounting))

@@ -98,7 +98,7 @@ class Simulation {
 
   // ---- its process
   void BeginToListen(EpochId epoch);
-  void MakeFleet(EpochId epoch);
+  void MakeFleet(EpochId epoch, bool in_loop);
   void KillCoordinator();
   void ResumeCoordinator(bool forgets);
 

@@ -66,7 +66,7 @@ void Head::BeginEpochs() {
   judge_ = std::make_unique<control::Judge>(options_.policy, job.ranks);
   const bool coming = state().mode == control::Mode::kLoading || state().mode == control::Mode::kSpawning;
   const uint64_t epoch = state().epoch.value() - (state().mode == control::Mode::kLoading ? 1 : 0);
-  fleet_->Begin(EpochId(epoch));
+  fleet_->Begin(EpochId(epoch), state().in_loop && !state().unseen);
   for (const int vacant : state().vacated) {  // by whoever led before
     nodes_[static_cast<size_t>(vacant)].lost_since = Nanos{};
     (void)fleet_->Vacate(vacant);  // nobody has said anything yet

@@ -218,21 +218,15 @@ control::ReplayReady Get(const ReplayReady& wire) {
           wire.processor(), wire.run(),  wire.error()};
 }
 
-// What ranks print may hold bytes that are not UTF-8, of which the wire takes none.
-std::string Utf8(const std::string& text) {
-  const std::string quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  return Json::parse(quoted).get<std::string>();
-}
-
 void Put(const control::ReplayEnded& ended, FromAgent& wire) {
   ReplayEnded* to = wire.mutable_replay_ended();
   to->set_search(ended.search);
   to->set_run(ended.run);
-  to->set_trouble(Utf8(ended.trouble));
+  to->set_trouble(ended.trouble);
   to->set_troubled_at_ns(ended.troubled_at.value);
   to->set_port_taken(ended.port_taken);
-  to->set_error(Utf8(ended.error));
-  for (const std::string& report : ended.reports) to->add_reports(Utf8(report));
+  to->set_error(ended.error);
+  for (const std::string& report : ended.reports) to->add_reports(report);
   to->set_port(ended.port);
 }
 control::ReplayEnded Get(const ReplayEnded& wire) {

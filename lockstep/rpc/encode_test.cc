@@ -168,6 +168,29 @@ TEST(Encode, StacksArriveWhole) {
   EXPECT_EQ(seen.text, "rank 0 \xff");
 }
 
+TEST(Encode, TextsArriveThoughTheyAreNoUtf8) {
+  const std::string odd = "r\xe9sum\xe9";
+  const control::PartWritten part{{EpochId(2), 7}, 1, odd, true, "[]"};
+  EXPECT_EQ((std::vector{Sent(part).error, ToldOf(part).error}), std::vector(2, odd));
+  control::RestoreFound found{EpochId(2), {}, {odd}};
+  found.unfit = odd;
+  EXPECT_EQ((std::vector{Sent(found).rejected.at(0), Sent(found).unfit}), std::vector(2, odd));
+  control::Observed observed;
+  observed.disk.emplace().error = odd;
+  observed.disk->upload.emplace().error = odd;
+  observed.peers.emplace().error = odd;
+  const control::Observed seen = Sent(observed);
+  EXPECT_EQ((std::vector{seen.disk->error, seen.disk->upload->error, seen.peers->error}), std::vector(3, odd));
+  detect::StackSample stack;
+  stack.python = stack.native = odd;
+  const control::Samples samples = Sent(control::Samples{EpochId(3), {}, {stack}, {}, {}});
+  EXPECT_EQ((std::vector{samples.stacks.at(0).python, samples.stacks.at(0).native}), std::vector(2, odd));
+  EXPECT_EQ(Sent(control::ReplayReady{7, "10.0.0.1", 4711, {}, "EPYC", 3, odd}).error, odd);
+  const control::ReplayEnded ended = Sent(control::ReplayEnded{7, 3, odd, {9}, true, odd, {odd}, 12});
+  EXPECT_EQ((std::vector{ended.trouble, ended.error, ended.reports.at(0)}), std::vector(3, odd));
+  EXPECT_EQ(Ordered(control::Finish{1, odd}).verdict, odd);
+}
+
 TEST(Encode, FactsArriveWhole) {
   control::RankExited exited{EpochId(2), RankId(3), {1, 0}, {}, {4, {5}}, {6}};
   exited.exception = control::ExceptionInfo{"ValueError", "bad byte \xff", "train.py:1 in f", true};

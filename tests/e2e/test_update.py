@@ -1,5 +1,6 @@
 """New code and environment for a job that runs: at once, with the next restart, and taken back where it is bad."""
 import json
+import os
 import shutil
 import subprocess
 import unittest
@@ -114,11 +115,15 @@ class Update(Versions):
         code = self.version(1)
         run = self.begin(code)
         empty = self.folder()
+        odd = os.fsencode(self.folder()) + b"/caf\xe9"
+        shutil.copytree(os.fsencode(code), odd)
         for words, status, text in [
             ([], 2, "name what is new: --code DIR, --env KEY=VALUE, or both"),
             (["--code", "/nowhere"], 2, "--code /nowhere does not exist"),
             (["--code", str(code / "ddp.py")], 2, "is a file: name the directory in which the new ddp.py is"),
             (["--code", str(empty)], 2, "has no ddp.py"),
+            (["--code", os.fsdecode(odd)], 2, 'caf\ufffd" is no UTF-8, in which a run keeps it; rename it'),
+            (["--env", os.fsdecode(b"TAG=\xff")], 2, '--env "TAG=\ufffd" is no UTF-8'),
             (["--env", "TAG"], 2, 'needs KEY=VALUE, found "TAG"'),
             (["--env", "RANK=1"], 2, "--env RANK: Lockstep sets it for every worker"),
             (["--code", str(code), "--now", "--within", "3"], 2, "excludes"),

@@ -28,6 +28,9 @@ NUMBERS = {
     "--coordinator 127.0.0.1:1: it leads a job of several nodes": ["run", "--nnodes", "1", "--coordinator", "127.0.0.1:1", __file__],
     "/nowhere/policy: no such file": ["policy", "--policy", "/nowhere/policy"],
     "--top: expected 1 to 1000, found 1001": ["plan", "--top", "1001"],
+    '--node-name "b\ufffd" is no UTF-8, in which a run keeps it; rename it': ["run", "--node-name", b"b\xff", __file__],
+    '--rdzv-id "b\ufffd" is no UTF-8': ["run", "--rdzv-id", b"b\xff", __file__],
+    '--run "/tmp/\ufffd" is no UTF-8': ["coordinator", "--listen", "127.0.0.1:1", "--run", b"/tmp/\xff"],
 }
 
 
