@@ -155,12 +155,13 @@ class Builder {
     return false;
   }
 
-  // Ranks that do what no other does, where others have peers.
+  // Ranks that do what no other does. The stages of a single pipeline are held against each other, and a rank given
+  // alone was not meant to be.
   int64_t RanksWithoutPeers() const {
+    if (ranks_.size() == 1 || (steps_.pipelines && PipelineCount() == 1)) return 0;
     std::vector<int64_t> ranks(steps_.roles.size());
     for (const size_t role : steps_.role_of) ++ranks[role];
-    const bool has_peers = std::ranges::any_of(ranks, [](int64_t of_role) { return of_role > 1; });
-    return has_peers ? std::ranges::count(ranks, 1) : 0;
+    return std::ranges::count(ranks, 1);
   }
 
   // Any rank that has this role.
