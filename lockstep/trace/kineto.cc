@@ -22,6 +22,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kStep = "ProfilerStep#";
 constexpr std::string_view kGloo = "gloo:";
+constexpr std::string_view kOnDevice = "gpu_user_annotation";
 constexpr std::string_view kHostLaunch = "c10d::";  // with which the script hands a communication to gloo's threads
 // Ops of the host are the compute of a job without devices. There they are few; before a device's they are let go.
 constexpr size_t kMostHostOps = 4 << 20;
@@ -30,9 +31,10 @@ constexpr size_t kMostHostOps = 4 << 20;
 constexpr int64_t kLatest = 2'200'000'000'000'000'000, kLongest = 100'000'000'000'000'000;  // ns: in 2039; three years
 bool IsInRange(int64_t ns) { return ns > -kLatest && ns < kLatest; }
 
+bool IsKernel(std::string_view category) { return category == "kernel" || category == "Kernel"; }
 bool IsDeviceWork(std::string_view category) {
-  return category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset" || category == "Kernel" ||
-         category == "Memcpy" || category == "Memset";
+  return IsKernel(category) || category == "gpu_memcpy" || category == "gpu_memset" || category == "Memcpy" ||
+         category == "Memset";
 }
 bool IsLaunch(std::string_view category) {
   return category == "cuda_runtime" || category == "cuda_driver" || category == "Runtime";
@@ -88,6 +90,8 @@ class Reader {
       });
     } else if (one.name == "record_param_comms") {
       TakeParameters(one);
+    } else if (one.category == kOnDevice) {
+      return;  // what the host annotated, once more
     } else if (one.name.starts_with(kStep) || one.name.starts_with(kGloo)) {
       TakeAnnotation(one);
     } else if (IsHostOp(one.category) && !has_device_ && host_.size() < kMostHostOps) {
@@ -99,21 +103,25 @@ class Reader {
   void TakeDeviceOp(const ChromeEvent& event) {
     if (!std::exchange(has_device_, true)) host_ = {};
     Op op{{event.begin_ns, event.duration_ns, kNoTime, kNoIndex, kNoIndex}, kNoIndex, kNoIndex};
-    const bool communicates = IsCommunication(event.name);
-    Told told;
+    bool communicates = IsCommunication(event.name);
     ForEachMember(event.args, [&](std::string_view key, JsonValue value) {
       if (key == "correlation") {
         op.correlation = static_cast<uint32_t>(value.unsigned_integer().value_or(kNoIndex));
       } else if (key == "External id") {
         op.external = static_cast<uint32_t>(value.unsigned_integer().value_or(kNoIndex));
-      } else if (communicates) {
-        ReadCollective(key, value, told);
+      } else if (key == kCollectiveName) {  // a copy may have it, too: of a group of one rank
+        communicates = communicates || IsKernel(event.category);
       }
       return true;
     });
     op.op.stream = StreamOf({"device ", event.process.text(), " stream ", event.thread.text()});
     op.op.kernel = kernels_.Of(event.name, rank_.kernels);
     if (communicates) {
+      Told told;
+      ForEachMember(event.args, [&](std::string_view key, JsonValue value) {
+        ReadCollective(key, value, told);
+        return true;
+      });
       const bool told_all = !told.collective.name.empty();
       if (!told_all) told.collective.name = CollectiveOfKernel(event.name);
       op.op.collective = static_cast<uint32_t>(told_.size());

@@ -163,6 +163,16 @@ TEST(KinetoJob, RanksOfARingAreHeldAgainstEachOther) {
   for (const int size : {5, 7}) EXPECT_EQ(roles_of(size), 4) << size;
 }
 
+// torch numbers a group call once, whatever is in it.
+TEST(KinetoJob, CommunicationsMayShareANumber) {
+  std::vector<KinetoRank> ranks = Groups(4, 4, false);
+  for (KinetoRank& rank : ranks)
+    for (Collective& one : rank.collectives) one.sequence = 7;
+  const auto traced = BuildKinetoJob(std::move(ranks), {});
+  ASSERT_TRUE(traced.ok()) << traced.status();
+  for (const Counter& counter : traced->job.counters) ADD_FAILURE() << counter.name << " " << counter.count;
+}
+
 TEST(KinetoJob, CountsWhomNobodyIsComparedWith) {
   EXPECT_EQ(CounterOf(*BuildKinetoJob(Groups(2, 2, true), {}), kRanksWithoutPeers), 2U);
   std::vector<KinetoRank> alone = Groups(2, 2, true);
