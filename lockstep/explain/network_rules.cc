@@ -246,9 +246,6 @@ std::vector<Remedy> FindSlowFabric(const trace::TracedJob& job, const Times& tim
 std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& times) {
   if (job.tells_loading) return {};
   const size_t lanes = job.lanes.size();
-  const auto busy = [&](size_t cell) {  // with the step before
-    return job.busy_until.empty() ? 0.0 : static_cast<double>(job.busy_until[cell % lanes]);
-  };
   std::vector<uint32_t> others;  // forward passes that don't begin a step
   std::map<int, std::vector<std::pair<size_t, double>>> by_dp;
   for (uint32_t op = 0; op < job.ops.size(); ++op) {
@@ -259,8 +256,7 @@ std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& tim
     }
     for (size_t lane = 0; lane < lanes; ++lane)
       if (const size_t cell = op * lanes + lane; !job.graph.IsAbsent(cell))
-        by_dp[job.lanes[lane].dp].emplace_back(cell,
-                                               std::max(0.0, static_cast<double>(times.delays[cell]) - busy(cell)));
+        by_dp[job.lanes[lane].dp].emplace_back(cell, static_cast<double>(times.delays[cell]));
   }
   const double typical = MedianOf(others.size() * lanes, EachOf(job, others, times.delays));
   std::vector<double> step_times(job.step_times.begin(), job.step_times.end());
@@ -273,7 +269,7 @@ std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& tim
     if (Median(own) < typical + least && Mean(own) < typical + least) continue;
     for (const auto& [cell, delay] : delays)
       if (delay > typical)
-        remedy.delays.emplace_back(static_cast<uint32_t>(cell), static_cast<float>(busy(cell) + typical));
+        remedy.delays.emplace_back(static_cast<uint32_t>(cell), static_cast<float>(typical));
     remedy.cause.suspects.push_back({dp, 0, job.ranks[static_cast<size_t>(dp)][0], {}, {}});
     late.push_back(Mean(own));
   }

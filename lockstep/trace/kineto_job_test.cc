@@ -60,6 +60,51 @@ KinetoRank Rank(int rank, int steps, int64_t clock_ns, bool ring = false) {
   return one;
 }
 
+// Two stages without a barrier at the end of a step: the second is done 9 ms before the first, and waits for its next
+// input from then on.
+KinetoRank StageWithoutBarrier(int stage) {
+  constexpr int64_t kStep = 41 * kMs, kTransfer = kMs / 2, kForward = 10 * kMs, kAnswered = kForward + 21 * kMs;
+  KinetoRank one;
+  one.rank = stage;
+  one.world_size = 2;
+  one.streams = {"device 0 stream 7", "device 0 stream 20", "device 0 stream 21"};
+  one.groups = {{"7", "PIPELINE", {0, 1}}};
+  one.collectives = {{"send", 0, -1, 8, 8, 1 - stage, true}, {"recv", 0, -1, 8, 8, 1 - stage, false}};
+  for (int step = 0; step < 5; ++step) {
+    const int64_t begin = step * kStep, early = stage == 1 && step > 0 ? kAnswered + kMs - kStep : 0;
+    one.steps.push_back({step, begin + early, kStep - early});
+    int64_t launch = begin + early;
+    const auto add = [&](int64_t from, int64_t to, uint32_t stream, uint32_t collective) {
+      one.ops.push_back({begin + from, to - from, launch++, stream, collective});
+    };
+    if (stage == 0) {
+      add(0, kForward, 0, kNoIndex);
+      add(kForward, kForward + kTransfer, 1, 0);
+      add(kForward + kTransfer, kAnswered, 2, 1);
+      add(kAnswered, kStep, 0, kNoIndex);
+    } else {
+      add(early, kForward + kTransfer, 2, 1);
+      add(kForward + kTransfer, kAnswered - kTransfer, 0, kNoIndex);
+      add(kAnswered - kTransfer, kAnswered, 1, 0);
+      add(kAnswered, kAnswered + kMs, 0, kNoIndex);
+    }
+  }
+  std::stable_sort(one.ops.begin(), one.ops.end(), [](const DeviceOp& a, const DeviceOp& b) {
+    return std::tuple(a.stream, a.begin_ns) < std::tuple(b.stream, b.begin_ns);
+  });
+  return one;
+}
+
+TEST(KinetoJob, TheStepBeforeIsNoDelay) {
+  const auto traced = BuildKinetoJob({StageWithoutBarrier(0), StageWithoutBarrier(1)}, {});
+  ASSERT_TRUE(traced.ok()) << traced.status();
+  const TracedJob& job = traced->job;
+  ASSERT_EQ(job.pp, 2);
+  for (const Counter& counter : job.counters) ADD_FAILURE() << counter.name << " " << counter.count;
+  for (const float delay : job.delays) EXPECT_NEAR(delay, 0, 1e-5);
+  for (const float time : job.step_times) EXPECT_NEAR(time, 0.041, 1e-5);
+}
+
 uint64_t CounterOf(const KinetoJob& traced, std::string_view name) {
   for (const Counter& counter : traced.job.counters)
     if (counter.name == name) return counter.count;

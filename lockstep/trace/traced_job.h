@@ -57,7 +57,8 @@ struct TracedJob {
   std::vector<float> transfers;  // of communication; of compute, its duration
   std::vector<float> delays;
   std::vector<float> step_times;  // of each lane set: last end - first start
-  // [lane], s since the begin of the step: until then its rank was at the step before. Empty: not told.
+  // [stage * lanes + lane], s since the begin of the step: until then its rank was at the step before, which is no
+  // delay. Empty: not told.
   std::vector<float> busy_until;
   // [op * lanes + lane], s: so much of a compute passed in waiting for batches of a data service, by its own word.
   // Empty: not told, or none.
