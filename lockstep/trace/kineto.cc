@@ -22,6 +22,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kStep = "ProfilerStep#";
 constexpr std::string_view kGloo = "gloo:";
+constexpr std::string_view kDamagedEvents = "damaged_events";  // the counter
 constexpr std::string_view kOnDevice = "gpu_user_annotation";
 constexpr std::string_view kHostLaunch = "c10d::";  // with which the script hands a communication to gloo's threads
 // Ops of the host are the compute of a job without devices. There they are few; before a device's they are let go.
@@ -56,7 +57,7 @@ class Reader {
     JoinLaunches();
     TakeHostOps();
     Collect();
-    Count(rank_.counters, "damaged_events", reader.damaged());
+    Count(rank_.counters, kDamagedEvents, reader.damaged());
     Count(rank_.counters, "negative_durations", negative_durations_);
     return std::move(rank_);
   }
@@ -217,7 +218,8 @@ class Reader {
       const auto found = reader.members().find(name);
       return found == reader.members().end() ? std::string() : found->second;
     };
-    base_ns_ = JsonValue(member("baseTimeNanoseconds")).integer().value_or(0);
+    rank_.base_ns = JsonValue(member("baseTimeNanoseconds")).integer();
+    base_ns_ = rank_.base_ns.value_or(0);
     if (!IsInRange(base_ns_))
       return InvalidArgument("{}: baseTimeNanoseconds is {}, expected a time of this age", rank_.path, base_ns_);
     ReadDistributedInfo(member("distributedInfo"));
@@ -387,6 +389,22 @@ class Reader {
   uint64_t negative_durations_ = 0;
 };
 
+// The profiler writes the base behind the events, one for all ranks of a job.
+void LendBase(std::vector<KinetoRank>& ranks) {
+  const auto told = std::ranges::find_if(ranks, [](const KinetoRank& rank) { return rank.base_ns.has_value(); });
+  if (told == ranks.end()) return;
+  for (KinetoRank& rank : ranks) {
+    const auto damaged = [](const Counter& counter) { return counter.name == kDamagedEvents; };
+    if (rank.base_ns || std::ranges::none_of(rank.counters, damaged)) continue;
+    rank.base_ns = told->base_ns;
+    for (ProfilerStep& step : rank.steps) step.begin_ns += *rank.base_ns;
+    for (DeviceOp& op : rank.ops) {
+      op.begin_ns += *rank.base_ns;
+      if (op.launch_ns != kNoTime) op.launch_ns += *rank.base_ns;
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<KinetoRank> ReadKineto(const std::string& path, std::optional<int> rank) {
@@ -406,6 +424,7 @@ absl::StatusOr<std::vector<KinetoRank>> ReadKinetoFiles(const std::vector<std::s
     LS_RETURN_IF_ERROR(one.status());
     ranks.push_back(*std::move(one));
   }
+  LendBase(ranks);
   return ranks;
 }
 

@@ -110,6 +110,20 @@ TEST(Kineto, TheRankMayStandInTheNameOrBeGiven) {
               HasSubstr("trace.json: neither distributedInfo nor the file's name tells the rank"));
 }
 
+TEST(Kineto, ACutOffFileHasTheBaseOfTheOthers) {
+  constexpr char kBase[] = R"(,"baseTimeNanoseconds":1760000000000000000)";
+  const std::string whole = Write("rank-0.json", kOldStyle, kBase), cut = TempPath("rank-1.json");
+  std::ofstream(cut) << "{\"traceEvents\": [" << kOldStyle << R"(,{"ph":"X","cat":"kernel","name":"ge)";
+  const auto read = ReadKinetoFiles({whole, cut}, std::nullopt);
+  ASSERT_TRUE(read.ok()) << Message(read.status());
+  for (size_t i = 0; i < read->at(0).ops.size(); ++i) {
+    EXPECT_EQ(read->at(1).ops.at(i).begin_ns, read->at(0).ops[i].begin_ns);
+    EXPECT_EQ(read->at(1).ops.at(i).launch_ns, read->at(0).ops[i].launch_ns);
+  }
+  EXPECT_EQ(read->at(1).steps.at(0).begin_ns, read->at(0).steps.at(0).begin_ns);
+  EXPECT_EQ(ReadKinetoFiles({cut}, std::nullopt)->at(0).steps.at(0).begin_ns, 0) << "nobody tells one";
+}
+
 TEST(Kineto, DistributedInfoMayBePythonInAString) {
   const auto read = ReadKineto(
       Write("x.json", kOldStyle, R"(,"distributedInfo":"{'backend': 'gloo', 'rank': 4, 'world_size': 300}")"));
