@@ -91,6 +91,16 @@ void Shorten(const std::string& prefix, Json& report, Json& more) {
 
 }  // namespace
 
+void AddDoubts(const trace::TracedJob& job, Json& report) {
+  auto verdict = report["verdict"].get<std::string>();
+  for (const trace::Counter& counter : job.counters) {
+    if (counter.name == trace::kRanksWithoutPeers)
+      verdict += fmt::format(", but for {} ranks with no other to compare them with", counter.count);
+    if (counter.name == trace::kAbsentRanks) verdict += ", as far as these ranks tell";
+  }
+  report["verdict"] = verdict;
+}
+
 void AddRanks(const trace::KinetoJob& traced, Json& report) {
   constexpr double kPerMicro = 1e3;  // ns
   report["ranks"] = {{"given", traced.ranks.size()}, {"of", traced.world_size}, {"absent", traced.absent_ranks}};
@@ -99,10 +109,7 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
     report["clocks"].push_back({{"rank", traced.ranks[i]},
                                 {"offset_us", traced.clocks[i].offset_ns / kPerMicro},
                                 {"error_us", traced.clocks[i].error_ns / kPerMicro}});
-  for (const trace::Counter& counter : traced.job.counters)
-    if (counter.name == trace::kRanksWithoutPeers)
-      report["verdict"] = fmt::format("{}, but for {} ranks with no other to compare them with",
-                                      report["verdict"].get<std::string>(), counter.count);
+  AddDoubts(traced.job, report);
   constexpr double kWorthAsking = 0.03;  // of a step
   constexpr size_t kMostAsked = 8;
   Unsettled unsettled = FindUnsettled(traced);

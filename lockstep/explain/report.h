@@ -28,9 +28,13 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
 // For a terminal: of long lists the first eight, which cost most, and in more_in_json {key: how many more there are}.
 Json Brief(const Json& report);
 
-// Of a job from profiler traces: "ranks" {given, of, absent [...]}, "clocks" [{rank, offset_us, error_us}]; and, where
-// communication with absent ranks may account for 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}, of
-// which the verdict tells too.
+// Of a job from files of its ranks: the verdict says of how many that nobody is held against them, and whether ranks
+// are absent.
+void AddDoubts(const trace::TracedJob& job, Json& report);
+
+// Of a job from profiler traces, beside that: "ranks" {given, of, absent [...]}, "clocks" [{rank, offset_us,
+// error_us}]; and, where communication with absent ranks may account for 3 % of a step or more, "unsettled" {at_most_s,
+// ask_ranks [...]}, of which the verdict tells too.
 void AddRanks(const trace::KinetoJob& traced, Json& report);
 
 // "dp 3, stage 1, steps 2 to 5".

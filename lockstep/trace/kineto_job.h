@@ -20,9 +20,6 @@
 
 namespace lockstep::trace {
 
-// A counter: what these ranks take is compared with nobody's, so a slow one among them is not seen as one.
-inline constexpr char kRanksWithoutPeers[] = "ranks_without_peers";
-
 struct KinetoJob {
   TracedJob job;  // without pipelines of one stage; its data-parallel ranks are the ranks given, in their order
   std::vector<int> ranks;

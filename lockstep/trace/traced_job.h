@@ -18,6 +18,10 @@
 
 namespace lockstep::trace {
 
+// Counters: what ranks without peers take is compared with nobody's, so a slow one among them is not seen as one; of
+// absent ranks nothing was given, and others may have waited for them.
+inline constexpr char kRanksWithoutPeers[] = "ranks_without_peers", kAbsentRanks[] = "absent_ranks";
+
 struct JobOp {
   OpType type;
   int stage;

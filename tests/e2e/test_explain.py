@@ -204,7 +204,8 @@ class Explain(unittest.TestCase):
         self.assertAlmostEqual(0.0063, report["step_s"]["measured"])
         self.assertAlmostEqual(0.003, report["causes"][0]["gain_s"])
         self.assertEqual({"missing_dependencies": 1}, report["counters"])
-        self.assertEqual(2, self.explain("--chakra", files[0], files[3])["counters"]["absent_ranks"])
+        outer = self.explain("--chakra", files[0], files[3])
+        self.assertEqual([2, "healthy, as far as these ranks tell"], [outer["counters"]["absent_ranks"], outer["verdict"]])
         self.assertEqual(1, self.explain(self.folder)["straggling"]["jobs"])
         whole = files[2].read_bytes()
         files[2].write_bytes(whole[:-3])
@@ -212,6 +213,10 @@ class Explain(unittest.TestCase):
         files[2].write_bytes(b"\x07not one")
         self.assertIn("job.2.et: no Chakra execution trace", self.refused("explain", "--chakra", *files))
         self.assertIn("are both of rank 0", self.refused("explain", "--chakra", files[0], files[0]))
+        files[2].write_bytes(whole + b"\x0a\x08\x0b\x12\x02up\x18\x04\x38\x01")  # a node more: 11, "up", compute, 1 us
+        report = self.explain("--chakra", *files)
+        self.assertEqual(1, report["counters"]["ranks_without_peers"])
+        self.assertIn(", but for 1 ranks with no other to compare them with", report["verdict"])
 
     @unittest.skipUnless((DATA / "kineto/chakra").exists(), f"no execution trace in {DATA}")
     def test_a_real_execution_trace(self):
