@@ -268,8 +268,7 @@ std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& tim
     for (const auto& [cell, delay] : delays) own.push_back(delay);
     if (Median(own) < typical + least && Mean(own) < typical + least) continue;
     for (const auto& [cell, delay] : delays)
-      if (delay > typical)
-        remedy.delays.emplace_back(static_cast<uint32_t>(cell), static_cast<float>(typical));
+      if (delay > typical) remedy.delays.emplace_back(static_cast<uint32_t>(cell), static_cast<float>(typical));
     remedy.cause.suspects.push_back({dp, 0, job.ranks[static_cast<size_t>(dp)][0], {}, {}});
     late.push_back(Mean(own));
   }
