@@ -51,7 +51,7 @@ absl::StatusOr<Json> Measure(const std::string& trace, const std::string& meta_p
   });
   answer["workers"] = meta.dp * meta.pp;
   answer["by_worker_s"] = Time(runs, [&] { analysis.ByWorker(); });
-  answer["causes_s"] = Time(runs, [&] { explain::FindCauses(*job, analysis, explain::kStraggles); });
+  answer["causes_s"] = Time(runs, [&] { explain::FindCauses(*job, analysis); });
   return answer;
 }
 

@@ -45,7 +45,9 @@ std::vector<LossWatch::Seen> LossesOf(uint64_t epoch, const RunSpec& spec, const
     const ls_rank_block& block = board.rank[worker.rank];
     if (Load(block.epoch) != epoch) continue;
     const int64_t step = Load(block.step);
-    seen.push_back({GlobalRank(spec, worker.rank), step, std::bit_cast<double>(Load(block.loss_bits))});
+    const double loss = std::bit_cast<double>(Load(block.loss_bits));
+    seen.push_back(
+        {GlobalRank(spec, worker.rank), step, loss, Load(block.first_finite) - 1, Load(block.newest_finite) - 1});
   }
   return seen;
 }

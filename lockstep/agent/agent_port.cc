@@ -1,7 +1,6 @@
 #include "lockstep/agent/agent_port.h"
 
 #include <fcntl.h>
-#include <sys/socket.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,13 +17,13 @@ AgentPort::AgentPort(Poller& poller, const Clock& clock, Calls calls)
     : poller_(poller), clock_(clock), calls_(std::move(calls)), seen_(clock.Now()) {}
 
 absl::Status AgentPort::Listen(const std::string& path) {
-  LS_ASSIGN_OR_RETURN(listener_, ListenAt(path));
-  poller_.Watch(listener_.get(), [this] { Accept(); });
+  LS_ASSIGN_OR_RETURN(doorway_, Doorway::Open(path));
+  poller_.Watch(doorway_.fd(), [this] { Accept(); });
   return absl::OkStatus();
 }
 
 void AgentPort::Accept() {
-  Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  Fd fd = doorway_.Accept();
   if (!fd.valid()) return;
   if (fd_.valid()) poller_.Forget(fd_.get());
   fd_ = std::move(fd);

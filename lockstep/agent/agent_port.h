@@ -11,6 +11,7 @@
 
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/base/doorway.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/base/status.h"
 
@@ -50,7 +51,8 @@ class AgentPort {
   Poller& poller_;
   const Clock& clock_;
   Calls calls_;
-  Fd listener_, fd_;
+  Doorway doorway_;
+  Fd fd_;
   struct Waiting {
     std::string text;
     std::vector<Fd> fds;  // duplicates: those that were given may be closed by then

@@ -1,7 +1,5 @@
 #include "lockstep/agent/joining.h"
 
-#include <sys/socket.h>
-
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -12,13 +10,13 @@
 namespace lockstep::agent {
 
 absl::Status Joining::Listen(const std::string& run_dir) {
-  LS_ASSIGN_OR_RETURN(socket_, ListenAt(run_dir + "/" + LS_JOIN_SOCKET));
-  poller_.Watch(socket_.get(), [this] { Accept(); });
+  LS_ASSIGN_OR_RETURN(doorway_, Doorway::Open(run_dir + "/" + LS_JOIN_SOCKET));
+  poller_.Watch(doorway_.fd(), [this] { Accept(); });
   return absl::OkStatus();
 }
 
 void Joining::Accept() {
-  Fd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  Fd fd = doorway_.Accept();
   if (!fd.valid()) return;
   const int number = fd.get();
   workers_[number] = std::move(fd);

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "lockstep/agent/buffers.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/doorway.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/base/status.h"
 
@@ -37,7 +37,7 @@ class Joining {
   Poller& poller_;
   Buffers& buffers_;
   Listener listener_;
-  Fd socket_;
+  Doorway doorway_;
   std::map<int, Fd> workers_;
 };
 

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "lockstep/base/child.h"
+#include "lockstep/base/open_files.h"
 #include "lockstep/base/split.h"
 
 extern char** environ;
@@ -131,6 +132,7 @@ void WritePid(char* entry, pid_t pid) {
   dup2(err, 2);
   if (null > 2) close(null);
   if (inherit >= 0) fcntl(inherit, F_SETFD, 0);
+  RestoreOpenFiles();
   if (chdir(cwd) == 0) execvpe(image.argv[0], image.argv.data(), image.envp.data());
   const int error = errno;
   [[maybe_unused]] const ssize_t wrote = write(failure_pipe, &error, sizeof(error));

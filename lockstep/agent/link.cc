@@ -97,8 +97,9 @@ absl::Status StarterLink::Connect() {
 
 absl::Status StarterLink::CheckDoor() const {
   const absl::StatusOr<Fd> door = ConnectTo(spec_.run_dir + "/" LS_JOIN_SOCKET);
-  if (!door.ok() && absl::IsResourceExhausted(door.status())) return absl::OkStatus();  // it says nothing of the door
-  if (door.ok() && PeerOf(door->get()) == PeerOf(socket_.get())) return absl::OkStatus();
+  const bool is_gone = absl::IsNotFound(door.status()) || absl::IsUnavailable(door.status());  // nobody listens
+  const bool is_ours = !door.ok() || PeerOf(door->get()) == PeerOf(socket_.get());
+  if (is_ours && !is_gone) return absl::OkStatus();  // other errors are no word of the door
   return FailedPrecondition(
       "the run directory {} was removed: workers started anew would train without Lockstep; start a new run, and with "
       "--checkpoint-dir it goes on from the newest checkpoint there",

@@ -1,8 +1,8 @@
 // Ranks whose loss has become no finite number: those that had told a finite one, in this epoch or in one before it.
 // (One that never did may not know its loss, or not compute one; nor is anything wrong before the first step at which
 // it ever did.) A loss is computed before the update of its step: that of step k vouches for
-// the state after k - 1, and for none after k. Looks are rarer than steps may be: of the steps between two looks the
-// first is taken for the first bad one. Cost: one pass over the ranks.
+// the state after k - 1, and for none after k. Looks are rarer than steps may be, and an agent that takes over has seen
+// none: which steps had a finite loss the ranks keep themselves. Cost: one pass over the ranks.
 //
 //   LossWatch losses;
 //   samples.losses = losses.Take(epoch, seen);
@@ -22,7 +22,8 @@ class LossWatch {
   struct Seen {
     RankId rank;
     int64_t step = -1;
-    double loss = 0;  // NaN: none was told; infinite: it was, and is no finite number
+    double loss = 0;                                // NaN: none was told; infinite: it was, and is no finite number
+    int64_t first_finite = -1, newest_finite = -1;  // steps of this epoch whose loss was; -1: none
   };
   // Those that are bad now, and those that were so at the look before and are well again.
   std::vector<control::BadLoss> Take(EpochId epoch, const std::vector<Seen>& seen);
@@ -33,7 +34,7 @@ class LossWatch {
   struct Rank {
     std::optional<control::CheckpointId> finite;  // newest step with a finite loss
     int64_t first_finite = -1;                    // the first one ever
-    int64_t bad_since = -1;                       // first look of this epoch at which it was bad
+    int64_t bad_since = -1;                       // first look at which it was bad, since a finite loss
     bool bad = false;
   };
   EpochId epoch_;

@@ -41,6 +41,29 @@ TEST(LossWatch, WhatWasFiniteOutlivesAnEpoch) {
   EXPECT_EQ(losses.Take(EpochId(3), {{RankId(0), 24, kBad}})[0], (control::BadLoss{RankId(0), 23, 24, 24, EpochId(3)}));
 }
 
+// What lies between two looks, and before an agent's first one, the ranks have kept.
+TEST(LossWatch, RanksKeepWhichStepsHadAFiniteLoss) {
+  LossWatch losses;
+  const EpochId epoch(2);
+  const auto first = losses.Take(epoch, {{RankId(0), 20, kBad, 3, 18}, {RankId(1), 20, kBad, -1, -1}});
+  ASSERT_EQ(first.size(), 1u) << "rank 1 never had one";
+  EXPECT_EQ(first[0], (control::BadLoss{RankId(0), 18, 20, 20, epoch}));
+  EXPECT_EQ(losses.BadFrom(), (control::CheckpointId{epoch, 18}));
+  EXPECT_EQ(losses.Take(epoch, {{RankId(0), 22, kBad, 3, 18}})[0].seen_since, 20);
+  EXPECT_EQ(losses.Take(epoch, {{RankId(0), 25, kBad, 3, 23}})[0], (control::BadLoss{RankId(0), 23, 25, 25, epoch}))
+      << "it was well in between";
+  EXPECT_TRUE(losses.Take(epoch, {{RankId(0), 26, kNone, 3, 23}}).empty());
+  EXPECT_EQ(losses.Take(epoch, {{RankId(0), 27, kBad, 3, 23}})[0].seen_since, 25)
+      << "one that was not told says nothing";
+}
+
+// A loss may be newer than the step beside it.
+TEST(LossWatch, ABadLossIsOfAStepBehindTheFiniteOne) {
+  LossWatch losses;
+  EXPECT_EQ(losses.Take(EpochId(1), {{RankId(0), 10, kBad, 1, 10}})[0],
+            (control::BadLoss{RankId(0), 10, 11, 10, EpochId(1)}));
+}
+
 // A script that tells NaN until it knows better does so again when the job begins from the beginning.
 TEST(LossWatch, NothingIsWrongBeforeTheFirstFiniteLoss) {
   LossWatch losses;

@@ -69,6 +69,8 @@ Json ToJson(const RunSpec& spec) {
           {"adoption_s", spec.adoption.value}};
 }
 
+uint64_t OpenFilesFor(int ranks) { return 48 + 12 * static_cast<uint64_t>(ranks); }
+
 RankId GlobalRank(const RunSpec& spec, int index) { return RankId(spec.place.first_rank + index); }
 
 absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {

@@ -62,6 +62,10 @@ struct RunSpec {
   Seconds adoption{60};                 // without an agent this long, the starter ends the job
 };
 
+// Of what a process of ours may have, the files of so many ranks on its node and its own. A starter has some 19 and 8 a
+// rank, and while it starts one 2 more; an agent 30 and 2 a rank.
+uint64_t OpenFilesFor(int ranks);
+
 // The job's number of a rank that is the index-th of this node.
 RankId GlobalRank(const RunSpec& spec, int index);
 

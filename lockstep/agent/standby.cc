@@ -1,7 +1,5 @@
 #include "lockstep/agent/standby.h"
 
-#include <sys/socket.h>
-
 #include <nlohmann/json.hpp>
 
 #include "lockstep/agent/wire.h"
@@ -10,13 +8,13 @@
 namespace lockstep::agent {
 
 absl::Status Standby::Listen(const std::string& run_dir) {
-  LS_ASSIGN_OR_RETURN(listener_, ListenAt(run_dir + "/standby.sock"));
-  poller_.Watch(listener_.get(), [this] { Accept(); });
+  LS_ASSIGN_OR_RETURN(doorway_, Doorway::Open(run_dir + "/standby.sock"));
+  poller_.Watch(doorway_.fd(), [this] { Accept(); });
   return absl::OkStatus();
 }
 
 void Standby::Accept() {
-  Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  Fd socket = doorway_.Accept();
   const pid_t pid = socket.valid() ? PeerOf(socket.get()) : 0;
   if (pid == 0) return;
   Forget(pid);  // it came anew

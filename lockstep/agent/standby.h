@@ -17,7 +17,7 @@
 
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/python_host.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/doorway.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/base/status.h"
 
@@ -46,7 +46,7 @@ class Standby {
 
   Poller& poller_;
   std::function<void()> changed_;
-  Fd listener_;
+  Doorway doorway_;
   std::map<pid_t, Member> members_;
 };
 

@@ -34,6 +34,7 @@
 #include "lockstep/agent/workers.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/open_files.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/checkpoint/budget.h"
 
@@ -596,6 +597,7 @@ int StarterMain(const std::string& run_dir) {
     Log(LogLevel::kError, "{}", Message(spec.status()));
     return 2;
   }
+  AllowOpenFiles(OpenFilesFor(spec->ranks));
   auto board = BoardMap::Create(spec->ranks, spec->place.first_rank, spec->place.world_size);
   if (!board.ok()) {
     Log(LogLevel::kError, "{}", Message(board.status()));

@@ -80,6 +80,7 @@ pid_t PeerOf(int socket) {
 absl::StatusOr<Fd> ConnectTo(const std::string& path) {
   LS_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return Errno(errno, "a socket for {}", path);
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return Errno(errno, "connect to {}", path);
   }

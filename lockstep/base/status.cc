@@ -18,6 +18,8 @@ absl::StatusCode CodeOf(int error) {
     case ENOMEM:
     case ENOSPC:
     case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
     case EFBIG:
       return absl::StatusCode::kResourceExhausted;
     default:

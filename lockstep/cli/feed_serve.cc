@@ -1,14 +1,14 @@
-#include <sys/resource.h>
-
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/open_files.h"
 #include "lockstep/base/packets.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/cli/checks.h"
@@ -90,14 +90,6 @@ absl::StatusOr<std::unique_ptr<relay::Sender>> Listen(const ServeFlags& flags, c
   return sender;
 }
 
-// A rank takes two of them, and 1,024, the usual soft limit, is soon over. What can't be raised stays.
-void AllowManyDescriptors() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 void TellLeftOut(const feed::DataSet& data) {
   for (const auto& [name, count] : data.source().counters())
     if (count > 0) Log(LogLevel::kWarning, "data set {}: left out: {} {}", data.name(), count, name);
@@ -154,7 +146,7 @@ absl::Status Serve(ServeFlags flags, bool says_how_to_prepare) {
   if (relays && (!far || far->port == 0))
     return InvalidArgument("--data {}: expected feed://HOST:PORT, with a port from 1 to 65535",
                            flags.service.data.path);
-  AllowManyDescriptors();
+  AllowOpenFiles(std::numeric_limits<uint64_t>::max());  // a rank takes two
   if (!relays) return ServeData(std::move(flags), token);
   if (says_how_to_prepare)
     return InvalidArgument(

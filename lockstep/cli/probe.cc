@@ -114,17 +114,25 @@ absl::StatusOr<std::vector<probe::NodeReport>> ReadReports(const std::vector<std
   return all;
 }
 
-// Those that nobody suspects, a line each, in one write: several may learn at once. Returns how many.
+std::string LineOf(const probe::NodeReport& report) {
+  return ReportJson(report).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// Those that nobody suspects and that `history` does not have, a line each, in one write: several may learn at once.
+// Returns how many.
 absl::StatusOr<int> Learn(const std::string& path, const std::vector<probe::NodeReport>& nodes,
-                          const probe::Judgement& judgement) {
-  std::set<std::string> suspects;
+                          const std::vector<probe::NodeReport>& history, const probe::Judgement& judgement) {
+  std::set<std::string> suspects, known;
+  for (const probe::NodeReport& report : history) known.insert(LineOf(report));
   for (const probe::Finding& finding : judgement.findings)
     suspects.insert(finding.suspects.begin(), finding.suspects.end());
   std::string lines;
   int learnt = 0;
   for (const probe::NodeReport& report : nodes) {
     if (suspects.contains(report.node)) continue;
-    lines += ReportJson(report).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    const std::string line = LineOf(report);
+    if (known.contains(line)) continue;
+    lines += line;
     ++learnt;
   }
   const Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
@@ -148,7 +156,7 @@ absl::StatusOr<Json> Comparison(const CompareFlags& flags) {
   // Where it can't be told who is slow, nobody is known to be healthy.
   int learnt = 0;
   if (judgement.unknown.empty()) {
-    LS_ASSIGN_OR_RETURN(learnt, Learn(flags.history, nodes, judgement));
+    LS_ASSIGN_OR_RETURN(learnt, Learn(flags.history, nodes, history, judgement));
   }
   report["learnt"] = learnt;
   return report;
@@ -166,7 +174,8 @@ void AddCompare(CLI::App& parent, int& exit_code) {
       parent.add_subcommand("compare", "Who is outside what the others measured; exit status 1 if anybody is");
   command->add_option("FILE", flags->files, "What lockstep probe --json printed on each node")->required();
   command->add_option("--history", flags->history, "Earlier reports of healthy nodes, a line each: further peers");
-  command->add_flag("--learn", flags->learn, "Append the reports of nodes that are not suspected to the history");
+  command->add_flag("--learn", flags->learn,
+                    "Append the reports of nodes that are not suspected to the history, each once");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep probe compare node*.json --history healthy.jsonl --learn");
   command->callback([flags, &exit_code] { exit_code = Compare(*flags); });

@@ -69,7 +69,9 @@ struct ls_rank_block {
   uint64_t life[8];         /* a robust mutex, held by the thread that joined: life.h */
   ls_atomic_i64 steps;      /* finished since loop_begin_ns: (step_end_ns - loop_begin_ns) / steps is their mean time */
   ls_atomic_u64 other_worlds; /* enum ls_other_worlds: what the script says of its state in a world of another size */
-  uint64_t reserved[8];
+  /* Steps whose loss was a finite number, and 1: the first of `epoch`, and the newest; 0: none. */
+  ls_atomic_i64 first_finite, newest_finite;
+  uint64_t reserved[6];
   struct ls_slot slot[LS_SLOTS];
   uint64_t reserved_end[16];
 };

@@ -1,5 +1,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -33,11 +35,29 @@ void ls_buffers_free(struct ls_client* c) {
   c->buffers = (struct ls_buffers){0};
 }
 
+/* All its pages, for one that is missing when the copy comes to it would be a SIGBUS: vm.overcommit_memory=2 gives none
+ * beyond its limit. Signals wait, since each would have it begin anew. 0, or an errno value. */
+static int reserve(int fd, const struct stat* info, uint64_t bytes) {
+  if ((uint64_t)info->st_blocks * 512 >= bytes) return 0; /* an earlier epoch did */
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return error == EOPNOTSUPP || error == ENOSYS ? 0 : error;
+}
+
 static char* map_slot(int fd, uint64_t bytes) {
   struct stat info;
   /* A shorter object would kill the worker with SIGBUS at the first copy. */
   if (fd < 0 || fstat(fd, &info) != 0 || (uint64_t)info.st_size < bytes) {
     return ls_fail(0, "the starter sent no slot of %llu bytes", (unsigned long long)bytes), NULL;
+  }
+  const int error = reserve(fd, &info, bytes);
+  if (error != 0) {
+    return ls_fail(0, "the kernel has no memory for %llu bytes of checkpoint buffers: %s; see vm.overcommit_memory",
+                   (unsigned long long)bytes, strerror(error)),
+           NULL;
   }
   void* memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (memory == MAP_FAILED) {
@@ -65,7 +85,7 @@ static int ask_for_buffers(struct ls_client* c, uint64_t bytes) {
   request.pid = c->pid;
   request.epoch = c->epoch;
   struct ls_answer answer;
-  const int error = ls_starter_ask(c->socket, &request, &answer);
+  const int error = ls_starter_ask(&c->socket, &request, &answer, LS_STARTER_TIMEOUT_MS);
   if (error != 0) return ls_fail(LS_REFUSED, "the starter did not answer: %s", strerror(error));
   int result = LS_OK;
   if (answer.message.kind != LS_JOIN_OK) {

@@ -1,7 +1,10 @@
 #include "lockstep/client/client.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -13,6 +16,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -134,6 +138,10 @@ TEST_F(Client, StepClockAndRecords) {
   for (int64_t step = 8; step < 8 + 20; ++step) ls_step(client_, step, NAN);
   EXPECT_EQ(block().steps, 21);
   EXPECT_EQ(block().dropped, 4u) << "the ring holds 16";
+  ls_step(client_, 28, 0.25);
+  ls_step(client_, 29, INFINITY);
+  EXPECT_EQ(block().first_finite - 1, 7);
+  EXPECT_EQ(block().newest_finite - 1, 28);
 }
 
 TEST_F(Client, SavesAndRestores) {
@@ -232,6 +240,35 @@ TEST_F(Client, WhatIsWrittenBeforeItIsCopiedIsThrownAway) {
   EXPECT_EQ(block().torn, stale);
 }
 
+// As share_memory_() does, and storage().resize_(): what was committed before stays, and the next save is whole.
+TEST_F(Client, MemoryThatIsUnmappedUnderTheCopySpoilsThatCheckpointOnly) {
+  constexpr size_t kBytes = 32 << 20;
+  Join();
+  ASSERT_EQ(ls_buffers(client_, kBytes + 1000), LS_OK);
+  ASSERT_EQ(Save(0), LS_OK);
+  ASSERT_EQ(ls_save_wait(client_), LS_OK);
+  int64_t step = 0;
+  int result = LS_OK;
+  while (result == LS_OK && step < 100) {  // else the copy thread was faster
+    char* source =
+        static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(source, MAP_FAILED);
+    ASSERT_EQ(ls_save_begin(client_, ++step, "m", 1), LS_OK);
+    ASSERT_EQ(ls_save_add(client_, LS_DEVICE_CPU, source, kBytes), LS_OK);
+    ASSERT_EQ(ls_save_submit(client_), LS_OK);
+    munmap(source + kBytes / 2, kBytes / 2);
+    result = ls_save_wait(client_);
+    munmap(source, kBytes / 2);
+  }
+  EXPECT_EQ(result, LS_STALE);
+  EXPECT_EQ(block().torn, 1u);
+  EXPECT_LT(ls_slot_find(&block(), {1, step}), 0);
+  EXPECT_TRUE(ls_committed(starter_.board(), {1, step - 1}));
+  ASSERT_EQ(Save(step + 1), LS_OK);
+  ASSERT_EQ(ls_save_wait(client_), LS_OK);
+  EXPECT_TRUE(ls_committed(starter_.board(), {1, step + 1}));
+}
+
 TEST_F(Client, AStateOfAnotherStepIsNotRestored) {
   Join();
   ls_buffers(client_, 200'000);
@@ -320,6 +357,40 @@ TEST_F(Client, ASaveBegunButNotSubmittedIsForgotten) {
   EXPECT_EQ(block().skipped, 1u);
 }
 
+// A file of this size on a file system of one megabyte; -1: this process may not mount one.
+int FileThatDoesNotFit(uint64_t bytes) {
+  int file = -1;
+  std::thread([&] {  // has mounts of its own from here on
+    if (unshare(CLONE_NEWNS) != 0) return;
+    const std::string folder = testing::TempDir();
+    if (mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return;
+    if (mount("small", folder.c_str(), "tmpfs", 0, "size=1m") != 0) return;
+    file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) != 0) close(std::exchange(file, -1));
+  })
+      .join();
+  return file;
+}
+
+// Where the kernel gives no more memory, a copy into pages that are not there would end the process (SIGBUS).
+TEST_F(Client, BuffersForWhichThereIsNoMemoryAreRefused) {
+  const int file = FileThatDoesNotFit(4 << 20);
+  if (file < 0) GTEST_SKIP() << "needs the right to mount";
+  Join();
+  starter_.own_slots = {file, file};
+  starter_.own_bytes = 4 << 20;
+  EXPECT_EQ(ls_buffers(client_, 4 << 20), LS_REFUSED);
+  EXPECT_STREQ(ls_last_error(),
+               "the kernel has no memory for 4194304 bytes of checkpoint buffers: No space left on device; see "
+               "vm.overcommit_memory");
+  EXPECT_EQ(ls_slot_capacity(client_), 0u);
+  EXPECT_EQ(Save(0), LS_REFUSED);
+  starter_.own_slots.clear();
+  EXPECT_EQ(ls_buffers(client_, 1 << 20), LS_OK) << ls_last_error();
+  EXPECT_EQ(Save(1), LS_OK);
+  close(file);
+}
+
 // Eager sources behind queued ones: the CRC still runs in order.
 TEST_F(Client, AnyOrderOfEagerAndQueuedTensors) {
   Join();
@@ -373,6 +444,36 @@ TEST(ClientAlone, JoinsThoughSignalsInterruptIt) {
   for (const int fd : {first, second, listening}) close(fd);
   unlink(address.sun_path);
   rmdir(run.c_str());
+}
+
+// Neither a signal every few milliseconds makes the limit longer, nor does a late answer become that of another
+// request.
+TEST(ClientAlone, AStarterThatDoesNotAnswerIsLeftAfterTheLimit) {
+  static int starter = -1;
+  static volatile std::sig_atomic_t ticks = 0;
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  starter = ends[1];
+  struct sigaction action{}, before{};
+  action.sa_handler = [](int) {
+    ticks = ticks + 1;
+    if (ticks == 1000) shutdown(starter, SHUT_RDWR);  // else a wait without an end would be no failure
+  };
+  sigaction(SIGALRM, &action, &before);
+  const itimerval often{.it_interval = {0, 3000}, .it_value = {0, 3000}}, never{};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  const ls_join_message request{};
+  ls_answer answer;
+  EXPECT_EQ(ls_starter_ask(&ends[0], &request, &answer, 100), ETIMEDOUT);
+  setitimer(ITIMER_REAL, &never, nullptr);
+  sigaction(SIGALRM, &before, nullptr);
+  EXPECT_GT(ticks, 0);
+  EXPECT_EQ(ends[0], -1);
+  EXPECT_EQ(ls_starter_ask(&ends[0], &request, &answer, 100), ENOTCONN);
+  ls_join_message seen;
+  EXPECT_EQ(recv(starter, &seen, sizeof seen, 0), static_cast<ssize_t>(sizeof seen));
+  EXPECT_EQ(recv(starter, &seen, sizeof seen, 0), 0) << "the connection is still open";
+  close(starter);
 }
 
 // A data loader's child must neither write the board nor wait for a thread that it does not have.

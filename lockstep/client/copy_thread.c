@@ -1,4 +1,4 @@
-/* The copy thread: sleeps until a save is submitted, copies it, says so. One per process, all signals blocked in it.
+/* The copy thread: sleeps until a save is submitted, copies it, says so. One per process, signals blocked in it.
  *
  * Training comes first where cores are short, so the thread asks for SCHED_IDLE: it runs where nobody else would, and
  * whoever wakes takes the core from it at once. Where all cores are always busy it would starve so, and training with
@@ -68,10 +68,12 @@ static void* copy_thread(void* argument) {
   return NULL;
 }
 
-/* Signals of the job are for its own threads. */
+/* Signals of the job are for its own threads, but for those of fault.h. */
 static int start_without_signals(struct ls_client* c) {
   sigset_t all, before;
   sigfillset(&all);
+  sigdelset(&all, SIGSEGV);
+  sigdelset(&all, SIGBUS);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const int error = pthread_create(&c->copier.thread, NULL, copy_thread, c);
   pthread_sigmask(SIG_SETMASK, &before, NULL);

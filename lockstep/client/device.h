@@ -1,9 +1,9 @@
 /* The seam between saving and where tensors live: CPU memory, or a CUDA device by way of the driver found with dlopen.
  *
- * A synchronous device copies at once and continues the CRC in the same pass. Another one begins copies into pinned
- * memory on a stream of its own, behind the work of the training stream, and tells by query() when they are done; the
- * caller then reads the CRC from there. Threads: order() is called by the training thread, copy(), record() and query()
- * by either, never by two at once.
+ * A synchronous device copies at once and continues the CRC in the same pass, or says that the memory is gone. Another
+ * one begins copies into pinned memory on a stream of its own, behind the work of the training stream, and tells by
+ * query() when they are done; the caller then reads the CRC from there. Threads: order() is called by the training
+ * thread, copy(), record() and query() by either, never by two at once.
  *
  *   if (device->synchronous) device->copy(device, to, from, bytes, &crc);
  *   else { order; copy ...; record; until query() != LS_COPY_PENDING; crc = ls_crc32c(crc, to, bytes) ... }

@@ -90,6 +90,8 @@ class FakeStarter {
   }
 
   std::string refusal;
+  std::vector<int> own_slots;  // given instead of memfds, of `own_bytes` each
+  uint64_t own_bytes = 0;
 
  private:
   void Listen() {
@@ -115,10 +117,11 @@ class FakeStarter {
     std::vector<int> fds;
     if (refusal.empty() && request.kind == LS_JOIN_HELLO) fds = {board_.fd(), ring_.fd()};
     if (refusal.empty() && request.kind == LS_JOIN_BUFFERS) fds = Slots(request.bytes);
-    reply.bytes = slot_bytes_;
+    reply.bytes = own_slots.empty() ? slot_bytes_ : own_bytes;
     Send(fd, reply, fds);
   }
   std::vector<int> Slots(uint64_t bytes) {
+    if (!own_slots.empty()) return own_slots;
     std::vector<int> fds;
     for (std::unique_ptr<SharedMemory>& slot : slots_) {
       if (slot == nullptr) slot = std::make_unique<SharedMemory>(bytes);

@@ -5,6 +5,7 @@
 
 #include "lockstep/client/bell.h"
 #include "lockstep/client/copy.h"
+#include "lockstep/client/fault.h"
 #include "lockstep/client/session.h"
 
 static const struct timespec kDevicePoll = {.tv_nsec = 50 * 1000};
@@ -61,18 +62,20 @@ static struct ls_piece* lay_out(struct ls_client* c, enum ls_device device, cons
   return piece;
 }
 
-/* Copies the piece, unless it is there already, and continues the CRC over it and the zeros before it. */
-static void sum_piece(struct ls_save* save, const struct ls_piece* piece) {
+/* Copies the piece, unless it is there already, and continues the CRC over it and the zeros before it. False: its
+ * memory is gone. */
+static bool sum_piece(struct ls_save* save, const struct ls_piece* piece) {
   char* to = save->base + piece->offset;
   save->crc = ls_crc32c(save->crc, save->base + save->summed, piece->offset - save->summed);
   if (piece->copied) {
     save->crc = ls_crc32c(save->crc, to, piece->bytes);
   } else {
     const struct ls_device_ops* cpu = ls_device_cpu();
-    cpu->copy(cpu, to, piece->from, piece->bytes, &save->crc);
+    if (!cpu->copy(cpu, to, piece->from, piece->bytes, &save->crc)) return false;
   }
   save->summed = piece->offset + piece->bytes;
   ++save->next;
+  return true;
 }
 
 static int add_now(struct ls_client* c, enum ls_device device, const void* from, uint64_t bytes) {
@@ -85,7 +88,7 @@ static int add_now(struct ls_client* c, enum ls_device device, const void* from,
     return give_up(c, "the CUDA driver refused a copy");
   }
   if (save->next + 1 == save->pieces) {
-    sum_piece(save, piece);
+    if (!sum_piece(save, piece)) return give_up(c, "the memory of a tensor is not mapped");
   } else { /* the CRC runs in order, and what lies before is still to be copied */
     ls_copy_nontemporal(save->base + piece->offset, from, bytes);
     piece->copied = true;
@@ -187,6 +190,7 @@ static void witness_all(struct ls_save* save) {
 }
 
 static void hand_over(struct ls_copier* copier) {
+  ls_fault_catch(); /* from now on the script may free what is being copied */
   pthread_mutex_lock(&copier->mutex);
   copier->state = LS_COPIER_BUSY;
   pthread_cond_broadcast(&copier->changed);
@@ -239,25 +243,27 @@ static bool wait_for_cuda(const struct ls_client* c) {
   return state == LS_COPY_DONE;
 }
 
-static bool copy_all(struct ls_client* c) {
+/* LS_REFUSED: the device did not copy. LS_STALE: memory is gone. */
+static enum ls_result copy_all(struct ls_client* c) {
   struct ls_save* save = &c->save;
-  if (save->cuda && !begin_cuda_copies(c)) return false;
+  if (save->cuda && !begin_cuda_copies(c)) return LS_REFUSED;
   bool arrived = !save->cuda;
   while (save->next < save->pieces) {
     const struct ls_piece* piece = &save->piece[save->next];
-    if (piece->device == LS_DEVICE_CUDA && !arrived && !(arrived = wait_for_cuda(c))) return false;
-    sum_piece(save, piece);
+    if (piece->device == LS_DEVICE_CUDA && !arrived && !(arrived = wait_for_cuda(c))) return LS_REFUSED;
+    if (!sum_piece(save, piece)) return LS_STALE;
   }
-  return true;
+  return LS_OK;
 }
 
 /* DONE, or EMPTY if the content cannot be trusted. A stale writer leaves the slot to the epoch that owns it now. */
-static enum ls_result close_slot(struct ls_client* c, bool copied, bool torn) {
+static enum ls_result close_slot(struct ls_client* c, enum ls_result copied, bool torn) {
   struct ls_save* save = &c->save;
   struct ls_slot* slot = &c->block->slot[save->slot];
   if (!ls_is_current(c)) return LS_REFUSED;
-  const bool stale = copied && !torn && !ls_witness_agrees(&save->witness, save->base);
-  if (copied && !torn && !stale) {
+  const bool whole = copied == LS_OK && !torn;
+  const bool stale = copied == LS_STALE || (whole && !ls_witness_agrees(&save->witness, save->base));
+  if (whole && !stale) {
     const uint32_t proof = ls_proof(save->id.epoch, save->id.step, save->base, save->end);
     ls_slot_done(slot, save->end, save->meta_bytes, save->crc, proof);
     ls_ring_if_whole(c->board, (struct ls_checkpoint){slot->epoch, slot->step});
@@ -271,7 +277,7 @@ static enum ls_result close_slot(struct ls_client* c, bool copied, bool torn) {
 }
 
 enum ls_result ls_save_finish(struct ls_client* c) {
-  const bool copied = copy_all(c);
+  const enum ls_result copied = copy_all(c);
   pthread_mutex_lock(&c->copier.mutex); /* ls_save_spoil() and DONE exclude each other */
   const enum ls_result result = close_slot(c, copied, c->copier.torn);
   pthread_mutex_unlock(&c->copier.mutex);

@@ -101,7 +101,7 @@ static int say_hello(struct ls_client* c) {
   hello.pid = c->pid;
   hello.epoch = c->epoch;
   struct ls_answer answer;
-  const int error = ls_starter_ask(c->socket, &hello, &answer);
+  const int error = ls_starter_ask(&c->socket, &hello, &answer, LS_STARTER_TIMEOUT_MS);
   if (error != 0) return ls_fail(LS_REFUSED, "the starter did not answer: %s", strerror(error));
   int result = LS_OK;
   if (answer.message.kind != LS_JOIN_OK) result = ls_fail(LS_REFUSED, "%s", answer.message.text);
@@ -124,6 +124,8 @@ static void take_block(struct ls_client* c) {
   __atomic_store_n(&block->loop_begin_ns, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&block->steps, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&block->loss_bits, nan_bits, __ATOMIC_RELAXED);
+  __atomic_store_n(&block->first_finite, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&block->newest_finite, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&block->other_worlds, LS_WORLDS_UNSAID, __ATOMIC_RELAXED);
   __atomic_store_n(&block->phase, LS_PHASE_STARTED, __ATOMIC_RELAXED);
   ls_block_begin_epoch(block, c->epoch);
@@ -237,19 +239,27 @@ void ls_mark(struct ls_client* c, int part) {
   c->forwards += part == LS_PART_FORWARD;
 }
 
+static void tell_loss(struct ls_rank_block* block, int64_t step, double loss) {
+  uint64_t loss_bits;
+  memcpy(&loss_bits, &loss, sizeof loss_bits);
+  if (__builtin_isfinite(loss)) {
+    __atomic_store_n(&block->newest_finite, step + 1, __ATOMIC_RELAXED);
+    if (block->first_finite == 0) __atomic_store_n(&block->first_finite, step + 1, __ATOMIC_RELAXED);
+  }
+  __atomic_store_n(&block->loss_bits, loss_bits, __ATOMIC_RELAXED);
+}
+
 void ls_step(struct ls_client* c, int64_t step, double loss) {
   if (!ls_is_joined(c) || !ls_is_current(c)) return;
   const int64_t now = ls_now_ns();
   account_part(c, LS_PART_SAVE, now);
   const int64_t duration = c->last_end_ns != 0 ? now - c->last_end_ns : 0;
-  uint64_t loss_bits;
-  memcpy(&loss_bits, &loss, sizeof loss_bits);
   struct ls_rank_block* block = c->block;
   if (c->last_end_ns == 0)
     __atomic_store_n(&block->loop_begin_ns, now, __ATOMIC_RELAXED);
   else
     __atomic_fetch_add(&block->steps, 1, __ATOMIC_RELAXED);
-  __atomic_store_n(&block->loss_bits, loss_bits, __ATOMIC_RELAXED);
+  tell_loss(block, step, loss);
   __atomic_store_n(&block->step_time_ns, duration, __ATOMIC_RELAXED);
   __atomic_store_n(&block->step_end_ns, now, __ATOMIC_RELAXED);
   __atomic_store_n(&block->step, step, __ATOMIC_RELEASE);

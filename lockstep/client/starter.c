@@ -3,12 +3,31 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
+
+static int64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Signals may come more often than the limit lasts: what is left of it counts, not a new one. */
+static int connect_until(int fd, const struct sockaddr_un* address, int64_t deadline_ms) {
+  for (int64_t left; (left = deadline_ms - now_ms()) > 0;) {
+    const struct timeval bound = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000};
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
+    if (connect(fd, (const struct sockaddr*)address, sizeof *address) == 0) return 0;
+    if (errno != EINTR) return errno == EAGAIN ? ETIMEDOUT : errno; /* else nothing was begun, of such a socket */
+  }
+  return ETIMEDOUT;
+}
 
 /* A socket's address holds 107 characters and a run directory may be longer, so the path goes through a descriptor of
  * it. */
@@ -17,15 +36,8 @@ static int connect_in(int directory) {
   snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/" LS_JOIN_SOCKET, directory);
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
-  const struct timeval bound = {.tv_sec = LS_STARTER_TIMEOUT_S};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound);
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
-  int result;
-  do {
-    result = connect(fd, (const struct sockaddr*)&address, sizeof address);
-  } while (result != 0 && errno == EINTR); /* of such a socket, nothing was begun */
-  if (result == 0) return fd;
-  const int error = errno;
+  const int error = connect_until(fd, &address, now_ms() + LS_STARTER_TIMEOUT_MS);
+  if (error == 0) return fd;
   close(fd);
   errno = error;
   return -1;
@@ -51,7 +63,26 @@ static void take_descriptors(struct msghdr* header, struct ls_answer* answer) {
   }
 }
 
-static int receive(int socket, struct ls_answer* answer) {
+static int await(int socket, short events, int64_t deadline_ms) {
+  for (int64_t left; (left = deadline_ms - now_ms()) > 0;) {
+    struct pollfd ready = {.fd = socket, .events = events};
+    const int count = poll(&ready, 1, (int)left);
+    if (count > 0) return 0;
+    if (count < 0 && errno != EINTR) return errno;
+  }
+  return ETIMEDOUT;
+}
+
+static int send_request(int socket, const struct ls_join_message* request, int64_t deadline_ms) {
+  for (;;) {
+    const int error = await(socket, POLLOUT, deadline_ms);
+    if (error != 0) return error;
+    if (send(socket, request, sizeof *request, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return 0;
+    if (errno != EAGAIN && errno != EINTR) return errno;
+  }
+}
+
+static int receive(int socket, struct ls_answer* answer, int64_t deadline_ms) {
   union {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(LS_STARTER_FDS * sizeof(int))];
@@ -60,23 +91,27 @@ static int receive(int socket, struct ls_answer* answer) {
   struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
   ssize_t got;
   do {
-    got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0) return errno == EAGAIN ? ETIMEDOUT : errno;
+    const int error = await(socket, POLLIN, deadline_ms);
+    if (error != 0) return error;
+    got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  } while (got < 0 && (errno == EAGAIN || errno == EINTR));
+  if (got < 0) return errno;
   take_descriptors(&header, answer);
   if (got == 0) return ECONNRESET;
   return got == (ssize_t)sizeof answer->message ? 0 : EPROTO;
 }
 
-int ls_starter_ask(int socket, const struct ls_join_message* request, struct ls_answer* answer) {
+int ls_starter_ask(int* socket, const struct ls_join_message* request, struct ls_answer* answer, int64_t limit_ms) {
   *answer = (struct ls_answer){.fd = {-1, -1}};
-  ssize_t sent;
-  do {
-    sent = send(socket, request, sizeof *request, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  if (sent < 0) return errno == EAGAIN ? ETIMEDOUT : errno;
-  const int error = receive(socket, answer);
-  if (error != 0) ls_answer_close(answer);
+  if (*socket < 0) return ENOTCONN;
+  const int64_t deadline_ms = now_ms() + limit_ms;
+  int error = send_request(*socket, request, deadline_ms);
+  if (error == 0) error = receive(*socket, answer, deadline_ms);
+  if (error != 0) { /* what may yet come would be taken for the answer to the next request */
+    ls_answer_close(answer);
+    close(*socket);
+    *socket = -1;
+  }
   answer->message.text[sizeof answer->message.text - 1] = '\0';
   return error;
 }

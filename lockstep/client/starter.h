@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-enum { LS_STARTER_FDS = 2, LS_STARTER_TIMEOUT_S = 60 };
+enum { LS_STARTER_FDS = 2, LS_STARTER_TIMEOUT_MS = 60000 };
 
 struct ls_answer {
   struct ls_join_message message;
@@ -18,8 +18,8 @@ struct ls_answer {
 
 /* A connected socket, or -1: errno says why. */
 int ls_starter_connect(const char* run_directory);
-/* Sends `request` and waits for the answer. 0, or an errno value. */
-int ls_starter_ask(int socket, const struct ls_join_message* request, struct ls_answer* answer);
+/* Sends `request` and waits for the answer. 0, or an errno value: then the connection is closed, and *socket is -1. */
+int ls_starter_ask(int* socket, const struct ls_join_message* request, struct ls_answer* answer, int64_t limit_ms);
 void ls_answer_close(struct ls_answer*);
 
 #ifdef __cplusplus

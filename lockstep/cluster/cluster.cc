@@ -22,6 +22,8 @@ void ReadGigabytes(TableReader& in, std::string_view key, std::optional<Bytes>& 
   if (!gigabytes) return;
   // 2^63 is far beyond any memory and still fits the unsigned 64 bits exactly.
   if (*gigabytes * kGiga > 0x1p63) return in.Fail(key, fmt::format("{} is too large, found {}", key, *gigabytes));
+  if (*gigabytes * kGiga < 1)
+    return in.Fail(key, fmt::format("{} must be at least a byte (1e-9), found {}", key, *gigabytes));
   out = Bytes{static_cast<uint64_t>(*gigabytes * kGiga)};
 }
 

@@ -50,6 +50,13 @@ TEST(Cluster, ErrorsNameThePlace) {
   EXPECT_EQ(ErrorOf("name = 'c'\naccelerator = './no.toml'\n"), "c.toml:2:15: accelerator: ././no.toml: no such file");
   EXPECT_EQ(ErrorOf("name = 'c'\naccelerator = 'cpu'\n[node]\nmemory_gb = 1e30\n"),
             "c.toml:4:13: node.memory_gb is too large, found 1e+30");
+  EXPECT_EQ(ErrorOf("name = 'c'\naccelerator = 'cpu'\n[node]\nmemory_gb = 1e-12\n"),
+            "c.toml:4:13: node.memory_gb must be at least a byte (1e-9), found 1e-12");
+  EXPECT_EQ(ErrorOf("name = 'c'\naccelerator = ''\n"), "c.toml:2:15: accelerator must not be empty");
+  EXPECT_EQ(ErrorOf("name = 'c'\naccelerator = 'h100'\n"),
+            "c.toml:2:15: accelerator: \"h100\" is not among the accelerators; did you mean h100-sxm?");
+  EXPECT_EQ(Message(ParseAccelerator("name = 'a'\nbf16_tflops = 1e300\n", "a.toml").status()),
+            "a.toml:2:15: bf16_tflops is too large, found 1e+300");
 }
 
 TEST(Presets, AFileMustBeNamedAsOne) {

@@ -248,10 +248,17 @@ absl::StatusOr<Layout> ParseLayout(std::string_view text) {
   const std::pair<std::string_view, int*> fields[] = {{"vpp", &layout.vpp}, {"tp", &layout.tp}, {"cp", &layout.cp},
                                                       {"ep", &layout.ep},   {"dp", &layout.dp}, {"pp", &layout.pp}};
   std::vector<std::string_view> seen;
+  const auto take = [&](std::string_view name) -> absl::Status {
+    if (std::ranges::find(seen, name) != seen.end())
+      return InvalidArgument("layout \"{}\": {} is given twice", text, name);
+    seen.push_back(name);
+    return absl::OkStatus();
+  };
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view one = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(one.size() + 1, rest.size()));
     if (one.starts_with(kOrder)) {
+      LS_RETURN_IF_ERROR(take("order"));
       layout.order = one.substr(kOrder.size());
       continue;
     }
@@ -260,9 +267,7 @@ absl::StatusOr<Layout> ParseLayout(std::string_view text) {
     if (field == std::end(fields))
       return InvalidArgument("layout \"{}\": expected tp, cp, ep, dp, pp or vpp with a size, as tp8, found \"{}\"",
                              text, one);
-    if (std::ranges::find(seen, field->first) != seen.end())
-      return InvalidArgument("layout \"{}\": {} is given twice", text, field->first);
-    seen.push_back(field->first);
+    LS_RETURN_IF_ERROR(take(field->first));
     const std::string_view size = one.substr(field->first.size());
     const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), *field->second);
     if (error != std::errc() || end != size.data() + size.size())

@@ -134,6 +134,8 @@ TEST(ParseLayout, ReadsSizesInAnyOrder) {
   EXPECT_EQ(error("tp8,xp2"),
             "layout \"tp8,xp2\": expected tp, cp, ep, dp, pp or vpp with a size, as tp8, found \"xp2\"");
   EXPECT_EQ(error("tp"), "layout \"tp\": expected a size behind tp, found \"\"");
+  EXPECT_EQ(error("tp2,tp2"), "layout \"tp2,tp2\": tp is given twice");
+  EXPECT_EQ(error("order=tp-dp,order=dp-tp"), "layout \"order=tp-dp,order=dp-tp\": order is given twice");
   EXPECT_EQ(error("ep3,dp4"), "layout \"ep3,dp4\": ep must divide dp, found ep 3 and dp 4");
 }
 

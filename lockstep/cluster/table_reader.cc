@@ -39,6 +39,11 @@ std::string_view Nearest(std::string_view word, const std::vector<std::string>& 
   // Longer words are never slips for a key of ours; this also bounds the cost on hostile input.
   if (word.size() > 64) return {};
   std::string_view best;
+  for (const std::string& candidate : candidates) {
+    const bool goes_on = word.size() > 1 && candidate.starts_with(word);
+    if (goes_on && (best.empty() || candidate.size() < best.size())) best = candidate;
+  }
+  if (!best.empty()) return best;
   size_t least = std::max<size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const size_t distance = Distance(word, candidate);
@@ -83,7 +88,12 @@ void TableReader::Check(const absl::Status& status) {
 
 void TableReader::Require(std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
-    if (Find(key) == nullptr) FailAt(table_.place, fmt::format("{} is missing", key));
+    const TomlMember* member = Find(key);
+    if (member == nullptr) {
+      FailAt(table_.place, fmt::format("{} is missing", key));
+    } else if (member->value.kind == TomlValue::Kind::kText && member->value.text.empty()) {
+      FailAt(member->value.place, fmt::format("{} must not be empty", key));
+    }
   }
 }
 
@@ -102,7 +112,7 @@ std::optional<int64_t> TableReader::IntegerAt(std::string_view key, const Intege
   return std::nullopt;
 }
 
-std::optional<double> TableReader::NumberAt(std::string_view key, Sign sign) {
+std::optional<double> TableReader::NumberAt(std::string_view key, Sign sign, double scale) {
   const TomlMember* member = Find(key);
   if (member == nullptr) return std::nullopt;
   const TomlValue& value = member->value;
@@ -112,10 +122,12 @@ std::optional<double> TableReader::NumberAt(std::string_view key, Sign sign) {
     FailAt(value.place, fmt::format("{} must be a number, found {}", key, Quoted(value)));
   } else if (number < 0 && sign != Sign::kAny) {
     FailAt(value.place, fmt::format("{} must not be negative, found {}", key, Quoted(value)));
-  } else if (number == 0 && sign == Sign::kPositive) {
+  } else if (number * scale == 0 && sign == Sign::kPositive) {
     FailAt(value.place, fmt::format("{} must be more than 0, found {}", key, Quoted(value)));
+  } else if (!std::isfinite(number * scale)) {
+    FailAt(value.place, fmt::format("{} is too large, found {}", key, Quoted(value)));
   } else {
-    return number;
+    return number * scale;
   }
   return std::nullopt;
 }

@@ -35,7 +35,7 @@ class TableReader {
   TableReader(const TomlValue& table, std::string_view file, std::string path = "")
       : table_(table), file_(file), path_(std::move(path)) {}
 
-  // Keys without which the table means nothing.
+  // Keys without which the table means nothing; nor does one that holds an empty text.
   void Require(std::initializer_list<std::string_view> keys);
   // Range limits what T can hold, too.
   template <typename T>
@@ -46,15 +46,15 @@ class TableReader {
     range.most = std::min(range.most, ToInt64(std::numeric_limits<Held>::max()));
     if (const std::optional<int64_t> value = IntegerAt(key, range)) out = static_cast<Held>(*value);
   }
-  // An integer is a number too. Infinities and NaN are refused. T: double, a Quantity of double, or an optional of one;
-  // times `scale`.
+  // An integer is a number too. Infinities and NaN are refused, also those that `scale` makes of a number. T: double, a
+  // Quantity of double, or an optional of one; times `scale`.
   template <typename T>
   void Number(std::string_view key, Sign sign, T& out, double scale = 1) {
-    const std::optional<double> value = NumberAt(key, sign);
+    const std::optional<double> value = NumberAt(key, sign, scale);
     if constexpr (std::is_same_v<typename Plain<T>::type, double>) {
-      if (value) out = *value * scale;
+      if (value) out = *value;
     } else {
-      if (value) out = typename Plain<T>::type{*value * scale};
+      if (value) out = typename Plain<T>::type{*value};
     }
   }
   template <typename T>
@@ -102,7 +102,7 @@ class TableReader {
   const TomlMember* Find(std::string_view key);
   const TomlValue* Typed(std::string_view key, TomlValue::Kind kind, std::string_view expected);
   std::optional<int64_t> IntegerAt(std::string_view key, const IntegerRange& range);
-  std::optional<double> NumberAt(std::string_view key, Sign sign);
+  std::optional<double> NumberAt(std::string_view key, Sign sign, double scale);
   const std::string* ChoiceAt(std::string_view key, std::initializer_list<std::string_view> choices);
   void FailAt(const TomlPlace& place, std::string_view text);
   void Adopt(TableReader& inner);
@@ -114,7 +114,8 @@ class TableReader {
   absl::Status status_;
 };
 
-// The candidate that differs from `word` in the fewest letters, if they are few enough to be a slip; else empty.
+// The shortest candidate that goes on where `word` ends; else the one that differs from it in the fewest letters, if
+// they are few enough to be a slip; else empty.
 std::string_view Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace lockstep::cluster

@@ -81,6 +81,30 @@ TEST(TableReader, RefusesWrongTypesAndRanges) {
             "x.toml:1:5: w must be one of left, right, found \"up\"");
 }
 
+TEST(TableReader, RefusesWhatItsUnitMakesInfiniteOrNothing) {
+  double x = 7;
+  const auto tera = [&](TableReader& in) { in.Number("x", Sign::kPositive, x, 1e12); };
+  EXPECT_EQ(ErrorOf("x = 1e300", tera), "x.toml:1:5: x is too large, found 1e+300");
+  EXPECT_EQ(ErrorOf("x = 1e-320", [&](TableReader& in) { in.Number("x", Sign::kPositive, x, 1e-9); }),
+            "x.toml:1:5: x must be more than 0, found 1e-320");
+  EXPECT_EQ(x, 7);
+}
+
+TEST(TableReader, ARequiredTextIsNotEmpty) {
+  const auto read = [](TableReader& in) { in.Require({"name"}); };
+  EXPECT_EQ(ErrorOf("name = ''", read), "x.toml:1:8: name must not be empty");
+  EXPECT_EQ(ErrorOf("name = 'a'", read), "");
+}
+
+TEST(Nearest, GoesOnWhereTheWordEndsOrIsASlip) {
+  const std::vector<std::string> names = {"a100-sxm-80gb", "b200", "h100-sxm-80gb", "h100-sxm", "h200-sxm"};
+  EXPECT_EQ(Nearest("h100", names), "h100-sxm");
+  EXPECT_EQ(Nearest("h100-smx", names), "h100-sxm");
+  EXPECT_EQ(Nearest("b20", names), "b200");
+  EXPECT_EQ(Nearest("", names), "");
+  EXPECT_EQ(Nearest("h", names), "");
+}
+
 TEST(TableReader, NamesTheTableAndTheMissingKey) {
   const auto read = [](TableReader& in) { in.Table("inner", [](TableReader& inner) { inner.Require({"name"}); }); };
   EXPECT_EQ(ErrorOf("\n[inner]\n", read), "x.toml:2:1: inner.name is missing");

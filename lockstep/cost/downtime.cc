@@ -133,8 +133,8 @@ std::optional<int> EnoughSpares(const DowntimeSpec& spec) {
 Downtime Expect(const DowntimeSpec& spec) { return ExpectAt(spec, RateUnlessWaiting(spec)); }
 
 std::optional<Seconds> BestInterval(const DowntimeSpec& spec) {
-  if (spec.checkpoint_cost.value == 0) return std::nullopt;
-  const double rate = RateUnlessWaiting(spec);
+  const double cost = spec.checkpoint_cost.value, rate = RateUnlessWaiting(spec);
+  if (cost == 0 || rate == 0) return std::nullopt;
   // Useful time has one maximum over the interval: golden section on its logarithm.
   const auto useful = [&](double logarithm) {
     DowntimeSpec other = spec;
@@ -142,7 +142,7 @@ std::optional<Seconds> BestInterval(const DowntimeSpec& spec) {
     return ExpectAt(other, rate).useful();
   };
   constexpr double kGolden = 0.6180339887498949, kPrecision = 1e-6;
-  double low = std::log(spec.checkpoint_cost.value * 1e-3), high = std::log(1e9);
+  double low = std::log(cost * 1e-3), high = std::log(std::max(1e9, cost * 1e3));
   double a = high - kGolden * (high - low), b = low + kGolden * (high - low);
   while (high - low > kPrecision) {
     if (useful(a) >= useful(b)) {

@@ -53,7 +53,8 @@ struct Downtime {
 // Requires a valid spec.
 Downtime Expect(const DowntimeSpec& spec);
 
-// The interval that leaves most useful time; nullopt where checkpoints cost nothing: the shorter the better.
+// The interval that leaves most useful time; nullopt where checkpoints cost nothing (the shorter the better) or nothing
+// ever fails (the longer).
 std::optional<Seconds> BestInterval(const DowntimeSpec& spec);
 // Of a job with so many spares, the share of its time in which it waits for one: Erlang's loss formula. `load`: nodes
 // that would be away at a time if it never waited, which is failures per second that it does not, times their repair.

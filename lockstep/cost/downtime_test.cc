@@ -155,6 +155,21 @@ TEST(Downtime, TheBestIntervalIsAboutYoungs) {
   DowntimeSpec free = spec;
   free.checkpoint_cost = {0};
   EXPECT_FALSE(BestInterval(free).has_value());
+  DowntimeSpec unfailing = spec;
+  unfailing.between_failures.reset();
+  unfailing.failures = 0;
+  unfailing.period = Seconds{30 * 86'400.0};
+  EXPECT_FALSE(BestInterval(unfailing).has_value()) << "the longer the better";
+  EXPECT_TRUE((*DowntimeReport(unfailing))["checkpoint"]["best_interval_s"].is_null());
+}
+
+// Young's sqrt(2 delta M) is its first order, whatever the scale.
+TEST(Downtime, TheBestIntervalOfCheckpointsThatTakeAges) {
+  DowntimeSpec spec = Some();
+  spec.between_failures = Seconds{1e15};
+  spec.checkpoint_cost = {1e13};
+  const double best = BestInterval(spec)->value;
+  EXPECT_NEAR(best, std::sqrt(2 * 1e13 * 1e15), 0.1 * best);
 }
 
 TEST(Downtime, EnoughSparesAreNoMoreThanThat) {

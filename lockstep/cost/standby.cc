@@ -19,6 +19,8 @@ double FailuresPerSecond(const StandbySpec& spec) {
   return static_cast<double>(spec.machines) * spec.daily_rate / kDay;
 }
 
+int64_t Catastrophe(const StandbySpec& spec) { return std::min(spec.catastrophe, spec.machines); }
+
 Seconds Rescheduled(const SchedulingTimes& times, int64_t machines) {
   return times.reschedule + times.reschedule_each * static_cast<double>(machines - 1);
 }
@@ -126,7 +128,7 @@ Seconds WeightedSchedulingTime(const StandbySpec& spec, Strategy strategy, int64
     weighted += chance * SchedulingTime(*spec.times, strategy, failed, standbys).value;
   }
   return {spec.quantile * weighted / chances +
-          (1 - spec.quantile) * SchedulingTime(*spec.times, strategy, spec.catastrophe, standbys).value};
+          (1 - spec.quantile) * SchedulingTime(*spec.times, strategy, Catastrophe(spec), standbys).value};
 }
 
 Json SchedulingJson(const StandbySpec& spec, int64_t standbys) {
@@ -158,7 +160,7 @@ absl::StatusOr<Json> StandbyReport(const StandbySpec& spec) {
         {"replace_h", spec.replace ? Json(spec.replace->value / kHour) : Json()}}},
       {"chances", ChancesJson(spec, per_day)},
       {"catastrophe",
-       {{"machines", spec.catastrophe}, {"not_covered", std::max<int64_t>(0, spec.catastrophe - per_day)}}}};
+       {{"machines", Catastrophe(spec)}, {"not_covered", std::max<int64_t>(0, Catastrophe(spec) - per_day)}}}};
   report["scheduling"] = spec.times ? SchedulingJson(spec, per_day) : Json();
   return report;
 }

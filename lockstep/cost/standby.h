@@ -30,7 +30,7 @@ struct StandbySpec {
   double quantile = 0.99;
   std::optional<Seconds> replace;  // until another machine stands by in the place of one that was taken
   // Failures of many machines at once (a switch) are not independent ones, and no pool is sized for them: they are so
-  // large and have what the quantile leaves.
+  // large, of a smaller job all of it, and have what the quantile leaves.
   int64_t catastrophe = 32;
   std::optional<SchedulingTimes> times;
 

@@ -83,8 +83,8 @@ TEST(SchedulingTime, HotUpdateAsTheOracle) {
   EXPECT_NEAR(mean, 10.49, 0.005);
 }
 
-// By hand: of 2 machines with p = 1/2, P(1) : P(2) = 2 : 1, so 0.99 (2 x 10 + 1 x 10) / 3 + 0.01 (100 + 3 x 5) with a
-// pool of 2 and a catastrophe of 6, of which 4 are rescheduled.
+// By hand: of 2 machines with p = 1/2, P(1) : P(2) = 2 : 1, so 0.99 (2 x 10 + 1 x 100) / 3 + 0.01 x 100 with a
+// pool of 1: a catastrophe takes both, for there are no more, and one of them is rescheduled.
 TEST(SchedulingTime, ByHand) {
   StandbySpec spec;
   spec.machines = 2;
@@ -92,12 +92,19 @@ TEST(SchedulingTime, ByHand) {
   spec.catastrophe = 6;
   spec.times = {{10}, {100}, {5}, Seconds{1000}};
   ASSERT_EQ(StandbysPerDay(2, 0.5, 0.99), 2);
-  EXPECT_NEAR(WeightedSchedulingTime(spec, Strategy::kStandby, 2).value, 0.99 * 10 + 0.01 * 115, 1e-9);
-  EXPECT_NEAR(WeightedSchedulingTime(spec, Strategy::kStandby, 1).value, 0.99 * (2 * 10 + 100) / 3 + 0.01 * 120, 1e-9);
-  EXPECT_NEAR(WeightedSchedulingTime(spec, Strategy::kReschedule, 2).value, 0.99 * (2 * 100 + 105) / 3 + 0.01 * 125,
+  EXPECT_NEAR(WeightedSchedulingTime(spec, Strategy::kStandby, 2).value, 10, 1e-9);
+  EXPECT_NEAR(WeightedSchedulingTime(spec, Strategy::kStandby, 1).value, 0.99 * (2 * 10 + 100) / 3 + 0.01 * 100, 1e-9);
+  EXPECT_NEAR(WeightedSchedulingTime(spec, Strategy::kReschedule, 2).value, 0.99 * (2 * 100 + 105) / 3 + 0.01 * 105,
               1e-9);
   EXPECT_NEAR(WeightedSchedulingTime(spec, Strategy::kRequeue, 2).value, 1000, 1e-9);
   EXPECT_NEAR(WeightedSchedulingTime(spec, Strategy::kOracle, 2).value, 10, 1e-9);
+}
+
+TEST(Standbys, ACatastropheTakesNoMoreMachinesThanThereAre) {
+  StandbySpec spec;
+  spec.machines = 8;
+  EXPECT_EQ((*StandbyReport(spec))["catastrophe"], Json::parse(R"({"machines": 8, "not_covered": 8})"));
+  EXPECT_EQ((*StandbyReport(Published(1024)))["catastrophe"]["machines"], 32);
 }
 
 TEST(SchedulingTime, WithoutFailuresItIsThatOfOne) {

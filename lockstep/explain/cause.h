@@ -14,6 +14,7 @@ enum class CauseKind : uint8_t {
   kStage,            // has more to do than the other stages, on all ranks
   kSequenceLength,   // microbatches of one step differ in length
   kGc,               // pauses of the host: garbage collection, or the like
+  kOptimizer,        // an optimizer that takes longer than those of the other ranks of its stage
   kLink,             // transfers between two stages of one rank
   kRing,             // collectives of one stage's data-parallel ranks
   kFabric,           // all communication, in some steps

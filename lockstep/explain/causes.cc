@@ -22,7 +22,8 @@ constexpr double kMoreTogether = 2;  // times the gain of the best alone, and se
 constexpr std::array kComputeRules = {FindSlowWorkers, FindSlowStages, FindSequenceLengths, FindPauses};
 // What a rank itself says is not inferred, and is asked before all else.
 constexpr std::array kToldRules = {FindDataWaits};
-constexpr std::array kNetworkRules = {FindSlowLinks, FindSlowRings, FindSlowFabric, FindLateStarts};
+constexpr std::array kOtherRules = {FindSlowLinks,  FindSlowRings,   FindSlowFabric,
+                                    FindLateStarts, FindCollections, FindSlowOptimizers};
 
 Times TimesOf(const trace::TracedJob& job, size_t threads) {
   Times times;
@@ -110,7 +111,7 @@ class Peeling {
   }
 
   // The rules whose times were touched look anew, each for itself. Of the others, what they found still holds: those of
-  // compute look at the durations of passes alone, those of the network at all else.
+  // compute look at the durations of passes alone, the others at all else.
   void Look() {
     std::vector<std::function<void()>> tasks;
     if (!passes_) passes_.emplace(job_, times_, analysis_.threads());
@@ -121,10 +122,10 @@ class Peeling {
     }
     if (told_.empty())
       for (const auto& rule : kToldRules) told_.push_back(rule(job_, times_));
-    if (network_.empty()) {
-      network_.resize(kNetworkRules.size());
-      for (size_t i = 0; i < kNetworkRules.size(); ++i)
-        tasks.emplace_back([this, i] { network_[i] = kNetworkRules[i](job_, times_); });
+    if (others_.empty()) {
+      others_.resize(kOtherRules.size());
+      for (size_t i = 0; i < kOtherRules.size(); ++i)
+        tasks.emplace_back([this, i] { others_[i] = kOtherRules[i](*passes_); });
     }
     ParallelFor(tasks.size(), analysis_.threads(), [&](size_t i, size_t /*worker*/) { tasks[i](); });
   }
@@ -147,7 +148,7 @@ class Peeling {
   std::vector<Remedy> Best() {
     Look();
     std::vector<Remedy> best = BestOf({&told_});
-    return best.empty() ? BestOf({&computes_, &network_}) : best;
+    return best.empty() ? BestOf({&computes_, &others_}) : best;
   }
 
   std::vector<Remedy> BestOf(const std::vector<Found*>& places) {
@@ -174,7 +175,7 @@ class Peeling {
 
   // Waits are a part of computes.
   void Forget(Found& found) {
-    if (&found == &network_) return network_.clear();
+    if (&found == &others_) return others_.clear();
     computes_.clear();
     told_.clear();
   }
@@ -204,14 +205,14 @@ class Peeling {
                       OthersText(taken, one), gain));
     }
     Forget(computes_);
-    Forget(network_);
+    Forget(others_);
     return taken;
   }
 
   // What takes most away, of each rule whose candidate may gain enough; none that mends what another mends.
   std::vector<Remedy*> MostOfEachRule() {
     std::vector<Remedy*> each;
-    for (Found* found : {&told_, &computes_, &network_})
+    for (Found* found : {&told_, &computes_, &others_})
       for (std::vector<Remedy>& remedies : *found) {
         const auto most = std::max_element(remedies.begin(), remedies.end(), [this](const Remedy& a, const Remedy& b) {
           return MostGain(a) < MostGain(b);
@@ -310,7 +311,7 @@ class Peeling {
 
   static bool HidesBehindItsLike(CauseKind kind) {
     return kind == CauseKind::kWorker || kind == CauseKind::kTransientWorker || kind == CauseKind::kLink ||
-           kind == CauseKind::kDataLoading;
+           kind == CauseKind::kOptimizer || kind == CauseKind::kDataLoading;
   }
 
   // Two workers, in all steps or in some, or links, or waits for data, that are about equally slow hide each other:
@@ -349,21 +350,22 @@ class Peeling {
   const graph::Scenario measured_;
   double begin_ = 0, now_ = 0;
   std::vector<graph::Replay::Scratch> scratches_;
-  Found told_, computes_, network_;  // empty: not looked yet, or what they look at was mended
+  Found told_, computes_, others_;  // empty: not looked yet, or what they look at was mended
 };
 
 }  // namespace
 
 const char* CauseName(CauseKind kind) {
-  constexpr const char* kNames[] = {"worker", "transient_worker", "stage",       "sequence_length", "gc", "link",
-                                    "ring",   "fabric",           "data_loading"};
+  constexpr const char* kNames[] = {"worker", "transient_worker", "stage", "sequence_length",
+                                    "gc",     "optimizer",        "link",  "ring",
+                                    "fabric", "data_loading"};
   return kNames[static_cast<size_t>(kind)];
 }
 
-Causes FindCauses(const trace::TracedJob& job, const WhatIf& analysis, double straggles) {
+Causes FindCauses(const trace::TracedJob& job, const WhatIf& analysis) {
   Peeling peeling(job, analysis);
-  const bool healthy = analysis.slowdown() < straggles && analysis.launch_slowdown() < straggles;
-  return healthy ? peeling.NameNothing() : peeling.Peel();
+  Causes nothing = peeling.NameNothing();
+  return Straggles(nothing.lost()) ? peeling.Peel() : nothing;
 }
 
 }  // namespace lockstep::explain

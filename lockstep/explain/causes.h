@@ -9,15 +9,23 @@
 
 namespace lockstep::explain {
 
+// How many times as long as ideally a step takes. Below the first: healthy. From the second on it is no minor matter.
+inline constexpr double kStraggles = 1.03, kStragglesBadly = 1.1;
+
+// Whether a job is slow enough to say so, to name causes and to count it in a fleet: by the share of its steps that is
+// lost, late begins of steps among them.
+inline bool Straggles(double lost, double times = kStraggles) { return 1 >= times * (1 - lost); }
+
 struct Causes {
   std::vector<Cause> found;
   double step_s = 0;         // the measured step, replayed with the delays at its begin
   double loss_s = 0;         // what it takes longer than the ideal one
   double unexplained_s = 0;  // what is left of the loss
+  double lost() const { return step_s > 0 ? loss_s / step_s : 0; }                // a share of the step
   double unexplained() const { return loss_s > 0 ? unexplained_s / loss_s : 0; }  // a share
 };
 
-// Nothing is named for a job that does not straggle (S below `straggles`, and no late starts of that size).
-Causes FindCauses(const trace::TracedJob& job, const WhatIf& analysis, double straggles);
+// Nothing is named for a job that does not straggle.
+Causes FindCauses(const trace::TracedJob& job, const WhatIf& analysis);
 
 }  // namespace lockstep::explain

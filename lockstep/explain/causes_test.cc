@@ -38,7 +38,7 @@ Answer Explain(const JobShape& shape, const std::vector<Fault>& faults, uint64_t
                                             static_cast<size_t>(threads))
                        .value();
   const WhatIf analysis(job, threads);
-  return {FindCauses(job, analysis, kStraggles).found, analysis.slowdown(), Mean(analysis.measured())};
+  return {FindCauses(job, analysis).found, analysis.slowdown(), Mean(analysis.measured())};
 }
 
 struct Case {
@@ -152,7 +152,7 @@ TEST(Causes, PassesOfNoTimeSayNothingOfPauses) {
         if (rows.steps[row.step] == rows.steps[3] && row.type == trace::OpType::kForwardCompute && row.sequence < zeros)
           row.duration = 0;
     const auto job = trace::BuildStragglerJob(std::move(rows), synth::MetaOf(shape), 1).value();
-    for (const Cause& cause : FindCauses(job, WhatIf(job), kStraggles).found) {
+    for (const Cause& cause : FindCauses(job, WhatIf(job)).found) {
       EXPECT_TRUE(std::isfinite(cause.gain_s)) << zeros << " " << CauseName(cause.kind);
       EXPECT_TRUE(std::isfinite(cause.share)) << zeros << " " << CauseName(cause.kind);
     }
@@ -175,7 +175,7 @@ TEST(Causes, LostRowsAndASlowFirstStepLeaveTheOrderOfOps) {
   }
   const auto job = trace::BuildStragglerJob(std::move(rows), synth::MetaOf(shape), 1);
   ASSERT_TRUE(job.ok()) << Message(job.status());
-  const Causes causes = FindCauses(*job, WhatIf(*job), kStraggles);
+  const Causes causes = FindCauses(*job, WhatIf(*job));
   ASSERT_FALSE(causes.found.empty());
   EXPECT_EQ(causes.found[0].suspects.at(0).dp, 2);
 }

@@ -60,7 +60,7 @@ class RunWithWaits {
 
   Causes Explain() const {
     const trace::KinetoJob traced = trace::BuildKinetoJob(trace::ReadRun(path_).value(), {}).value();
-    return FindCauses(traced.job, WhatIf(traced.job), kStraggles);
+    return FindCauses(traced.job, WhatIf(traced.job));
   }
 
  private:

@@ -13,9 +13,7 @@ namespace lockstep::explain {
 
 struct Explained::State {
   State(std::shared_ptr<const trace::TracedJob> traced, int threads)
-      : job(std::move(traced)),
-        analysis(*job, threads),
-        report(Report(*job, analysis, FindCauses(*job, analysis, kStraggles))) {}
+      : job(std::move(traced)), analysis(*job, threads), report(Report(*job, analysis, FindCauses(*job, analysis))) {}
 
   std::shared_ptr<const trace::TracedJob> job;
   WhatIf analysis;

@@ -20,7 +20,7 @@ constexpr size_t kWorst = 8;
 
 double Number(const Json& line, const char* key) { return line.at(key).get<double>(); }
 
-bool Straggles(const Json& line) { return Number(line, "slowdown") >= kStraggles; }
+bool Straggles(const Json& line) { return explain::Straggles(Number(line, "lost")); }
 
 double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
@@ -200,6 +200,7 @@ Json FleetLine(const std::string& id, const Explained& explained) {
                {"day", job.origin.day},
                {"steps", report.at("steps")},
                {"slowdown", report.at("slowdown")},
+               {"lost", Number(report.at("wasted"), "share")},
                {"verdict", report.at("verdict")},
                {"gpu_hours", Number(report.at("step_s"), "measured") * gpu_hours_per_s},
                {"wasted_gpu_hours", wasted},

@@ -10,7 +10,7 @@
 
 namespace lockstep::explain {
 
-// What the fleet's report needs of a job, and no more: {job, gpus, day, steps, slowdown, verdict, gpu_hours,
+// What the fleet's report needs of a job, and no more: {job, gpus, day, steps, slowdown, lost, verdict, gpu_hours,
 // wasted_gpu_hours, causes [{cause, gpu_hours, hosts}], unexplained_gpu_hours, hosts, counters}. gpu_hours are those of
 // the traced steps.
 Json FleetLine(const std::string& id, const Explained& explained);

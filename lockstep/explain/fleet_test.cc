@@ -85,10 +85,19 @@ TEST_F(FleetTest, SaysWhatTheJobsLostAndToWhom) {
 }
 
 TEST_F(FleetTest, TheWorstIsNamedWhereOneThatDoesNotStraggleWastesMore) {
-  Write(kJobs, 60, {{.kind = synth::FaultKind::kDataLoading, .dp = 0, .seconds{1.5}}});
+  Write(kJobs, 300, {{.kind = synth::FaultKind::kWorker, .dp = 0, .factor = 1.03}});
   const Json report = Run();
   EXPECT_EQ(report["straggling"]["jobs"], 3);
   EXPECT_EQ(report["worst_jobs"].size(), 3U);
+  EXPECT_GT(report["by_size"][0]["wasted_gpu_hours"], 2 * report["worst_jobs"][0]["wasted_gpu_hours"].get<double>());
+}
+
+TEST_F(FleetTest, AJobWhoseStepsBeginLateStraggles) {
+  Write(kJobs, 60, {{.kind = synth::FaultKind::kDataLoading, .dp = 0, .seconds{1.5}}});
+  const Json report = Run();
+  EXPECT_EQ(report["straggling"]["jobs"], 4);
+  ASSERT_EQ(report["worst_jobs"].size(), 4U);
+  EXPECT_EQ(report["worst_jobs"][0]["first_cause"], "data_loading");
 }
 
 TEST_F(FleetTest, ShardsJoinExactly) {

@@ -25,7 +25,7 @@ std::vector<Cause> CausesOf(synth::DdpShape shape, const std::vector<Fault>& fau
   for (int rank = 0; rank < shape.ranks; ++rank) paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
   const auto traced = trace::BuildKinetoJob(trace::ReadKinetoFiles(paths, std::nullopt).value(), {}).value();
   EXPECT_TRUE(traced.job.counters.empty()) << traced.job.counters[0].name;
-  return FindCauses(traced.job, WhatIf(traced.job), kStraggles).found;
+  return FindCauses(traced.job, WhatIf(traced.job)).found;
 }
 
 std::vector<std::string> Names(const std::vector<Cause>& causes) {
@@ -107,7 +107,7 @@ std::vector<Cause> CausesOfTwiceReduced(int every, int64_t later = 0) {
   ranks.reserve(4);
   for (int rank = 0; rank < 4; ++rank) ranks.push_back(TwiceReduced(rank, every, later));
   const auto traced = trace::BuildKinetoJob(std::move(ranks), {}).value();
-  return FindCauses(traced.job, WhatIf(traced.job), kStraggles).found;
+  return FindCauses(traced.job, WhatIf(traced.job)).found;
 }
 
 TEST(OneSegment, ThatIsLongInMostStepsIsTheWorkersOwn) {

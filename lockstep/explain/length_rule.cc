@@ -103,12 +103,14 @@ Lengths SharedLengths(const Passes& passes) {
   return shared;
 }
 
-// Two measurements of the same microbatches; of very many, of some.
+// Two measurements of the same microbatches; of very many, of some. With the pace of their steps, which varies with
+// lengths, too; but lengths that vary with it alone are no matter.
 struct Pairs {
   std::vector<double> a, b;
+  std::vector<double> beside_pace;  // a, at a pace of 1
 };
 
-Pairs PairsOf(const LengthsOn& a, const LengthsOn& b, const Lanes& lanes) {
+Pairs PairsOf(const Passes& passes, const LengthsOn& a, const LengthsOn& b, const Lanes& lanes) {
   Pairs pairs;
   const size_t count = lanes.size() * static_cast<size_t>(a.microbatches());
   for (size_t i = 0; i < count; i += StrideFor(count)) {
@@ -116,8 +118,9 @@ Pairs PairsOf(const LengthsOn& a, const LengthsOn& b, const Lanes& lanes) {
     const int microbatch = static_cast<int>(i / lanes.size());
     const double first = a.At(lane, microbatch), second = b.At(lane, microbatch);
     if (std::isnan(first) || std::isnan(second)) continue;
-    pairs.a.push_back(first);
-    pairs.b.push_back(second);
+    pairs.a.push_back(first * passes.Pace(lane));
+    pairs.b.push_back(second * passes.Pace(lane));
+    pairs.beside_pace.push_back(first);
   }
   return pairs;
 }
@@ -227,7 +230,7 @@ Remedy EvenLengthsOfSegments(const Passes& passes) {
           if (!passes.Has(op, lane)) continue;
           const int microbatch = job.ops[op].microbatch;
           const double length = microbatch < 0 ? 0 : lengths.At(lane, microbatch);
-          const double usual = passes.Usual(op) * beside[lane];
+          const double usual = passes.Usual(op, lane) * beside[lane];
           Set(passes, op, lane, means[set] * (length > 0 ? passes.Duration(op, lane) / length : usual),
               remedy.durations);
         }
@@ -273,9 +276,9 @@ std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
     forward.emplace_back(passes, 0, stage, halves ? Which::kEven : Which::kAll);
     const LengthsOn backward(passes, passes.OfSegments() ? 0 : 1, stage, halves ? Which::kOdd : Which::kAll);
     for (int dp = 0; dp < job.dp; ++dp) {
-      Pairs pairs = PairsOf(forward.back(), backward, passes.LanesOf(dp));
+      Pairs pairs = PairsOf(passes, forward.back(), backward, passes.LanesOf(dp));
       if (pairs.a.size() < 2) continue;
-      variations.push_back(Variation(pairs.a));
+      variations.push_back(Variation(pairs.beside_pace));
       if (!only_stages) in_workers.push_back(std::move(pairs));
     }
   }
@@ -283,7 +286,7 @@ std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
   if (variation < kUnevenLengths) return {};
   for (const Pairs& pairs : in_workers) correlations.push_back(Alike(pairs));
   for (size_t stage = 1; stage < forward.size(); ++stage) {
-    across.push_back(Alike(PairsOf(forward[stage - 1], forward[stage], AllLanes(job))));
+    across.push_back(Alike(PairsOf(passes, forward[stage - 1], forward[stage], AllLanes(job))));
   }
   if (!only_stages && Median(correlations) < kSameLength) return {};
   if (!across.empty() && Median(across) < kSameLength) return {};

@@ -6,8 +6,9 @@
 #include "lockstep/base/lower_median.h"
 #include "lockstep/base/status.h"
 #include "lockstep/explain/large_sample.h"
-#include "lockstep/explain/remedy.h"
+#include "lockstep/explain/pass_times.h"
 #include "lockstep/explain/sample.h"
+#include "lockstep/trace/worker_clocks.h"
 
 namespace lockstep::explain {
 namespace {
@@ -42,11 +43,15 @@ std::vector<bool> IsWithinStage(const trace::TracedJob& job) {
   return within;
 }
 
+// A pace that makes communication longer, too; where passes are shorter than usual, it need not be.
+double Slower(double pace) { return std::max(1.0, pace); }
+
 // Durations of the collectives, or transfers, of one class on one stage, per step.
 class Rings {
  public:
-  Rings(const trace::TracedJob& job, const Times& times, bool (*belongs)(OpType) = trace::IsDataParallelComm)
-      : job_(job), times_(times) {
+  explicit Rings(const Passes& passes, bool (*belongs)(OpType) = trace::IsDataParallelComm)
+      : passes_(passes), job_(passes.job()), times_(passes.times()) {
+    const trace::TracedJob& job = passes.job();
     const std::vector<bool> within = IsWithinStage(job);
     for (uint32_t op = 0; op < job.ops.size(); ++op)
       if (belongs(job.ops[op].type) && (within[op] || IsTransfer(job.ops[op].type)))
@@ -63,14 +68,16 @@ class Rings {
   const std::string& NameOf(const Ring& ring) const {
     return job_.kinds[static_cast<size_t>(job_.ops[ops_.at(ring).front()].kind)];
   }
-  // If all take longer in this step than in most, as long as usual instead. By how much; 0: they don't.
+  // If all take longer in this step than in most, as long as usual instead. By how much; 0: they don't. What longer
+  // passes explain, say longer sequences, is not the network's.
   double MendIfAllSlow(size_t set, Remedy& remedy) const {
+    const double allowed = Slower(passes_.Pace(job_.graph.first_lane[set]));
     std::vector<double> ratios;
     std::vector<Ring> rings;  // that take more than a little of it: others have no part in how fast the network is
     for (const auto& [ring, steps] : by_step_) {
       if (TakenBy(ring) <= kLittle * all_ || steps[set] <= 0) continue;
       rings.push_back(ring);
-      ratios.push_back(steps[set] / usual_.at(ring));
+      ratios.push_back(steps[set] / usual_.at(ring) / allowed);
     }
     if (ratios.empty() || *std::min_element(ratios.begin(), ratios.end()) < kRingSlower) return 0;
     for (size_t i = 0; i < rings.size(); ++i) Divide(rings[i], set, ratios[i], remedy);
@@ -100,6 +107,7 @@ class Rings {
     return values.empty() ? 0 : Median(std::move(values));
   }
 
+  const Passes& passes_;
   const trace::TracedJob& job_;
   const Times& times_;
   std::map<Ring, std::vector<uint32_t>> ops_;
@@ -120,6 +128,7 @@ auto EachOf(const trace::TracedJob& job, const std::vector<uint32_t>& ops, const
 
 struct Link {
   size_t seen = 0, transfers = 0;
+  size_t mended = 0;           // of them: they came out below zero
   std::vector<double> sample;  // of what they take, s
   std::vector<double> slow;
   std::vector<uint32_t> cells;
@@ -141,7 +150,9 @@ Center CenterOfMost(const std::vector<Link>& links) {
 }  // namespace
 
 // A link is slow whose transfers are outliers among those of the other links, and not just once.
-std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& times) {
+std::vector<Remedy> FindSlowLinks(const Passes& passes) {
+  const trace::TracedJob& job = passes.job();
+  const Times& times = passes.times();
   const size_t lanes = job.lanes.size();
   std::vector<Link> links(static_cast<size_t>(job.pp) * static_cast<size_t>(job.dp));  // [link][dp]
   std::vector<uint32_t> transfers;
@@ -167,7 +178,8 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
       if (job.graph.IsAbsent(cell)) continue;
       Link& link = of_dp[job.lanes[lane].dp];
       ++link.transfers;
-      if (static_cast<double>(times.durations[cell]) <= limit) continue;
+      if (IsMended(job, cell)) ++link.mended;
+      if (static_cast<double>(times.durations[cell]) <= limit * Slower(passes.Pace(lane))) continue;
       link.slow.push_back(static_cast<double>(times.durations[cell]));
       link.cells.push_back(static_cast<uint32_t>(cell));
     }
@@ -175,13 +187,15 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
   std::vector<Remedy> found;
   for (size_t i = 0; i < links.size(); ++i) {
     const Link& link = links[i];
+    // Then one end's clock is off, which makes transfers too long at the other.
+    if (static_cast<double>(link.mended) >= trace::kClocksDisagree * static_cast<double>(link.transfers)) continue;
     if (link.slow.empty() || static_cast<double>(link.slow.size()) < kOften * static_cast<double>(link.transfers))
       continue;
     Remedy remedy;
     const int stage = static_cast<int>(i) / job.dp, dp = static_cast<int>(i) % job.dp;
-    for (const int end : {stage, (stage + 1) % job.pp})
-      remedy.cause.suspects.push_back({dp, end, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(end)], {}, {}});
-    for (const uint32_t cell : link.cells) remedy.durations.emplace_back(cell, static_cast<float>(usual));
+    for (const int end : {stage, (stage + 1) % job.pp}) remedy.cause.suspects.push_back(WorkerSuspect(job, dp, end));
+    for (const uint32_t cell : link.cells)
+      remedy.durations.emplace_back(cell, static_cast<float>(usual * Slower(passes.Pace(cell % lanes))));
     remedy.cause.kind = CauseKind::kLink;
     remedy.cause.evidence = {fmt::format(
         "{} of {} transfers between stages {} and {} of data-parallel rank {} take {}, usual is {}", link.slow.size(),
@@ -192,8 +206,9 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
 }
 
 // One stage's collectives take longer than those of the other stages.
-std::vector<Remedy> FindSlowRings(const trace::TracedJob& job, const Times& times) {
-  const Rings rings(job, times);
+std::vector<Remedy> FindSlowRings(const Passes& passes) {
+  const trace::TracedJob& job = passes.job();
+  const Rings rings(passes);
   std::vector<Remedy> found;
   for (int stage = 0; stage < job.pp && job.pp > 1; ++stage) {
     Remedy remedy;
@@ -217,8 +232,9 @@ std::vector<Remedy> FindSlowRings(const trace::TracedJob& job, const Times& time
 }
 
 // In some steps the collectives of all stages take longer than in the others, and maybe the transfers between them.
-std::vector<Remedy> FindSlowFabric(const trace::TracedJob& job, const Times& times) {
-  const Rings rings(job, times);
+std::vector<Remedy> FindSlowFabric(const Passes& passes) {
+  const trace::TracedJob& job = passes.job();
+  const Rings rings(passes);
   Remedy remedy;
   std::vector<double> factors;
   std::vector<size_t> sets;
@@ -229,7 +245,7 @@ std::vector<Remedy> FindSlowFabric(const trace::TracedJob& job, const Times& tim
     sets.push_back(set);
   }
   if (sets.empty()) return {};
-  const Rings transfers(job, times, trace::IsTransfer);
+  const Rings transfers(passes, trace::IsTransfer);
   const auto with_transfers =
       std::count_if(sets.begin(), sets.end(), [&](size_t set) { return transfers.MendIfAllSlow(set, remedy) > 0; });
   remedy.cause.kind = CauseKind::kFabric;
@@ -243,7 +259,9 @@ std::vector<Remedy> FindSlowFabric(const trace::TracedJob& job, const Times& tim
 }
 
 // The first compute of a step, which waits for nobody, is started late.
-std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& times) {
+std::vector<Remedy> FindLateStarts(const Passes& passes) {
+  const trace::TracedJob& job = passes.job();
+  const Times& times = passes.times();
   if (job.tells_loading) return {};
   const size_t lanes = job.lanes.size();
   std::vector<uint32_t> others;  // forward passes that don't begin a step
@@ -269,7 +287,7 @@ std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& tim
     if (Median(own) < typical + least && Mean(own) < typical + least) continue;
     for (const auto& [cell, delay] : delays)
       if (delay > typical) remedy.delays.emplace_back(static_cast<uint32_t>(cell), static_cast<float>(typical));
-    remedy.cause.suspects.push_back({dp, 0, job.ranks[static_cast<size_t>(dp)][0], {}, {}});
+    remedy.cause.suspects.push_back(WorkerSuspect(job, dp, 0));
     late.push_back(Mean(own));
   }
   if (late.empty()) return {};

@@ -101,7 +101,10 @@ std::string Headline(const Json& report) {
 std::string Page(const Json& report, const Json& steps) {
   const auto job = report.at("job").get<std::string>();
   std::string html = HtmlBegin((job.empty() ? "Training job" : job) + ": why is it slow, and what would it gain");
-  html += Headline(report) + "<h2>Causes</h2>\n" + CausesTable(report);
+  html += Headline(report);
+  for (const Json& note : report.value("notes", Json::array()))
+    html += "<p class=\"note\">" + Escaped(note.get<std::string>()) + "</p>\n";
+  html += "<h2>Causes</h2>\n" + CausesTable(report);
   html += "<h2>Workers</h2>\n" + HeatmapSvg(WorkersMap(report));
   html += "<h2>Steps</h2>\n" + LineChartSvg(StepsChart(steps)) + HeatmapSvg(StepsMap(steps));
   for (const auto& [key, title] :

@@ -38,13 +38,15 @@ TEST(Page, ShowsWhatTheReportSays) {
   auto job = trace::BuildStragglerJob(synth::Generate(shape, {slow}, 1).value(), meta).value();
   job.counters.push_back({"absent_ops", 7});
   job.origin.host_of[5] = "node-b";
+  job.clock_offsets[{1, 0}] = -0.5;
   const WhatIf analysis(job);
-  const Json report = Report(job, analysis, FindCauses(job, analysis, kStraggles));
+  const Json report = Report(job, analysis, FindCauses(job, analysis));
   const std::string folder = trace::TempPath("page");
   ASSERT_TRUE(WritePage(folder, report, StepsReport(analysis)).ok());
   const std::string page = ReadFile(folder + "/index.html").value();
   EXPECT_THAT(page, HasSubstr("<b>worker</b></td><td>dp 2, stage 1, rank 5, host node-b"));
   EXPECT_THAT(page, HasSubstr(fmt::format("S = {:.3f}", analysis.slowdown())));
+  EXPECT_THAT(page, HasSubstr("the clocks of 1 of 6 workers were off"));
   EXPECT_THAT(page, HasSubstr("absent_ops</td><td class=\"number\">7"));
   EXPECT_EQ(Count(page, "http"), 3U) << "only the namespace of the pictures";
   EXPECT_EQ(Count(ReadFile(folder + "/heatmap-workers.svg").value(), "<title>"), 6U);

@@ -1,6 +1,8 @@
 #include "lockstep/explain/pass_times.h"
 
+#include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "lockstep/explain/sample.h"
 
@@ -44,7 +46,24 @@ void DivideEach(const Passes& passes, int pass, int stage, const Lanes& lanes, C
 }
 
 CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage) {
-  return {dp, stage, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)], {}, {}};
+  const int32_t rank = job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)];
+  return {dp, stage, rank < 0 ? std::nullopt : std::optional(rank), {}, {}};
+}
+
+std::vector<CauseSuspect> MostPaused(const trace::TracedJob& job, const std::map<std::pair<int, int>, size_t>& pauses) {
+  constexpr size_t kMostNamed = 8;
+  std::vector<std::tuple<size_t, int32_t, int, int>> order;  // count, rank, dp, stage
+  order.reserve(pauses.size());
+  for (const auto& [worker, count] : pauses)
+    order.emplace_back(count, job.ranks[static_cast<size_t>(worker.first)][static_cast<size_t>(worker.second)],
+                       worker.first, worker.second);
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return std::get<0>(a) != std::get<0>(b) ? std::get<0>(a) > std::get<0>(b) : std::get<1>(a) < std::get<1>(b);
+  });
+  std::vector<CauseSuspect> suspects;
+  for (const auto& [count, rank, dp, stage] : order)
+    if (suspects.size() < kMostNamed) suspects.push_back(WorkerSuspect(job, dp, stage));
+  return suspects;
 }
 
 Lanes AllLanes(const trace::TracedJob& job) {

@@ -1,6 +1,8 @@
 // What the rules of compute do with passes: summaries over lanes, and other durations for a remedy.
 #pragma once
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "lockstep/explain/passes.h"
@@ -12,6 +14,8 @@ using Lanes = std::vector<size_t>;
 
 Lanes AllLanes(const trace::TracedJob& job);
 CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage);
+// The workers, by dp and stage, with most pauses; of equal ones the lower rank.
+std::vector<CauseSuspect> MostPaused(const trace::TracedJob& job, const std::map<std::pair<int, int>, size_t>& pauses);
 
 // The median over lanes of how a worker does in a pass.
 double Ratio(const Passes& passes, int pass, int stage, const Lanes& lanes);

@@ -1,6 +1,7 @@
 #include "lockstep/explain/passes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -11,7 +12,7 @@
 namespace lockstep::explain {
 
 Passes::Passes(const trace::TracedJob& job, const Times& times, size_t threads)
-    : job_(job), times_(times), threads_(threads), usual_(job.ops.size()) {
+    : job_(job), times_(times), threads_(threads), usual_(job.ops.size()), pace_(job.lanes.size(), 1) {
   const size_t stages = At(job.pp);
   for (size_t pass = 0; pass < kPasses; ++pass) {
     ops_[pass].resize(stages);
@@ -38,6 +39,7 @@ Passes::Passes(const trace::TracedJob& job, const Times& times, size_t threads)
   std::vector<size_t> places(kPasses * stages);
   std::iota(places.begin(), places.end(), size_t{0});
   Measure(places);
+  if (FindPace()) Measure(places);
 }
 
 void Passes::Update(const CellTimes& changed) {
@@ -82,7 +84,7 @@ void Passes::FindUsual(size_t pass, size_t stage) {
       durations.reserve(of_chunk.size() * lanes.size());
       for (const uint32_t op : of_chunk)
         for (const size_t lane : lanes)
-          if (Has(op, lane)) durations.push_back(Duration(op, lane));
+          if (Has(op, lane)) durations.push_back(Duration(op, lane) / pace_[lane]);
       if (!durations.empty()) medians.push_back(Median(std::move(durations)));
     }
     const double usual = LowerMedian(medians);
@@ -104,7 +106,7 @@ void Passes::FindInLane(size_t pass, size_t stage) {
         if (!Has(op, first + i)) continue;
         relative[i].push_back(Relative(op, first + i));
         duration[i] += Duration(op, first + i);
-        usual[i] += usual_[op];
+        usual[i] += Usual(op, first + i);
       }
     for (size_t i = 0; i < count; ++i) {
       // Microbatches are alike; segments are not, and most are small.
@@ -112,6 +114,35 @@ void Passes::FindInLane(size_t pass, size_t stage) {
       in_lane_[pass][stage][first + i] = usual[i] == 0 ? 1 : typical;
     }
   }
+}
+
+bool Passes::FindPace() {
+  constexpr double kSteady = 0.03;
+  std::vector<std::vector<double>> relative(job_.steps.size());  // of workers and passes, to their own median
+  for (size_t pass = 0; pass < kPasses; ++pass)
+    for (size_t stage = 0; stage < At(job_.pp); ++stage)
+      for (const std::vector<size_t>& lanes : lanes_of_) {
+        std::vector<double> own;
+        own.reserve(lanes.size());
+        for (const size_t lane : lanes) own.push_back(in_lane_[pass][stage][lane]);
+        const double typical = Median(own);
+        if (ops_[pass][stage].empty() || typical <= 0) continue;
+        for (size_t i = 0; i < lanes.size(); ++i) relative[SetOf(lanes[i])].push_back(own[i] / typical);
+      }
+  std::vector<double> paces;
+  paces.reserve(relative.size());
+  for (std::vector<double>& of_step : relative) paces.push_back(of_step.empty() ? 1 : LowerMedian(std::move(of_step)));
+  const double typical = Median(paces);
+  const auto steady = [&](double pace) { return pace <= 0 || std::abs(pace / typical - 1) < kSteady; };
+  if (typical <= 0 || std::all_of(paces.begin(), paces.end(), steady)) return false;
+  for (size_t lane = 0; lane < pace_.size(); ++lane)
+    if (const double pace = paces[SetOf(lane)]; pace > 0) pace_[lane] = pace / typical;
+  return true;
+}
+
+size_t Passes::SetOf(size_t lane) const {
+  const std::vector<uint32_t>& first = job_.graph.first_lane;
+  return static_cast<size_t>(std::upper_bound(first.begin(), first.end(), lane) - first.begin()) - 1;
 }
 
 }  // namespace lockstep::explain

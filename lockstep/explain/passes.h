@@ -2,8 +2,12 @@
 //
 //   usual(op)       = lower median over data-parallel ranks of the median over steps and microbatches of durations, by
 //   pass,
-//                     stage and model chunk: what a healthy rank takes as long as no more than half of them are slow
-//   relative(op, l) = duration / usual
+//                     stage and model chunk, each divided by its step's pace: what a healthy rank takes as long as
+//                     no more than half of them are slow
+//   pace(step)      = lower median over workers and passes of what they take in the step, relative to the median over
+//                     steps: 1.5 where all ranks compute half as long again, as with longer sequences, a larger batch
+//                     or a lower clock. 1 throughout where no step is 3 % off
+//   relative(op, l) = duration / (usual * pace)
 #pragma once
 
 #include <array>
@@ -24,6 +28,7 @@ class Passes {
   void Update(const CellTimes& changed);
 
   const trace::TracedJob& job() const { return job_; }
+  const Times& times() const { return times_; }
   bool HasPass(int pass) const;
   const char* Name(int pass) const;  // "forward"; of segments "compute"
   bool OfSegments() const { return segments_; }
@@ -34,15 +39,16 @@ class Passes {
   double Duration(uint32_t op, size_t lane) const {
     return static_cast<double>(times_.durations[job_.graph.Cell(op, lane)]);
   }
-  double Relative(uint32_t op, size_t lane) const { return usual_[op] == 0 ? 1 : Duration(op, lane) / usual_[op]; }
+  double Relative(uint32_t op, size_t lane) const { return usual_[op] == 0 ? 1 : Duration(op, lane) / Usual(op, lane); }
 
   // Median over microbatches of relative durations in a lane; of segments, what all took relative to what is usual.
   double InLane(int pass, int stage, size_t lane) const { return in_lane_[At(pass)][At(stage)][lane]; }
   // The compute of the same chunk and microbatch in another pass, or on another stage; of segments, one of the same
   // microbatch.
   std::optional<uint32_t> Same(uint32_t op, int pass, int stage) const;
-  double Usual(uint32_t op) const { return usual_[op]; }  // s
-  // Seconds of one microbatch on a stage, all chunks; of segments, of all.
+  double Usual(uint32_t op, size_t lane) const { return usual_[op] * pace_[lane]; }  // s
+  double Pace(size_t lane) const { return pace_[lane]; }                             // of its step
+  // Seconds of one microbatch on a stage, all chunks; of segments, of all. At a pace of 1.
   double Usual(int pass, int stage) const { return of_stage_[At(pass)][At(stage)]; }
 
  private:
@@ -55,6 +61,9 @@ class Passes {
   void Measure(const std::vector<size_t>& places);
   void FindUsual(size_t pass, size_t stage);
   void FindInLane(size_t pass, size_t stage);
+  size_t SetOf(size_t lane) const;
+  // False: it never changes.
+  bool FindPace();
 
   const trace::TracedJob& job_;
   const Times& times_;
@@ -64,6 +73,7 @@ class Passes {
   std::vector<std::optional<uint32_t>> by_place_;                // [PlaceOf(...)]
   std::vector<std::vector<size_t>> lanes_of_;                    // [dp]
   std::vector<double> usual_;                                    // [op]; 0 for other ops
+  std::vector<double> pace_;                                     // [lane]
   std::array<std::vector<double>, kPasses> of_stage_;            // [pass][stage]
   std::array<std::vector<std::vector<double>>, kPasses> in_lane_;
   bool segments_ = false;

@@ -13,7 +13,6 @@ constexpr double kSpread = 6;  // robust standard deviations: an outlier
 // Times the median of the lane: a pause, if an outlier too. Segments vary more from step to step.
 constexpr double kPause = 1.05, kPauseOfSegment = 1.2;
 constexpr double kTail = 2;  // times as far as one in a hundred of them is faster than most
-constexpr size_t kMostNamed = 8;
 using DpAndStage = std::pair<int, int>;
 
 // The same microbatch is long in three quarters of the other places, stages and passes: then it is the microbatch, no
@@ -45,7 +44,7 @@ class Unpaused {
       const auto found = mostly_paused_.find(lane);
       return found != mostly_paused_.end() ? found->second : passes_.InLane(pass_, stage_, lane);
     }
-    const double usual = of_lane_[lane].usual - passes_.Usual(op);
+    const double usual = of_lane_[lane].usual - passes_.Usual(op, lane);
     const double others = usual > 0 ? (of_lane_[lane].duration - passes_.Duration(op, lane)) / usual : 1;
     return std::max(others, of_op_.at(op));
   }
@@ -58,7 +57,7 @@ class Unpaused {
       for (const size_t lane : lanes) {
         if (!passes_.Has(op, lane)) continue;
         of_lane_[lane].duration += passes_.Duration(op, lane);
-        of_lane_[lane].usual += passes_.Usual(op);
+        of_lane_[lane].usual += passes_.Usual(op, lane);
       }
     }
   }
@@ -137,18 +136,6 @@ std::vector<Pause> PausesOf(const Passes& passes, int pass, int stage, int dp) {
       pauses.push_back({op, lane, passes.Duration(op, lane) / own * without});
     }
   return pauses;
-}
-
-// The workers with most pauses.
-std::vector<CauseSuspect> MostPaused(const trace::TracedJob& job, const std::map<DpAndStage, size_t>& pauses) {
-  std::vector<std::pair<size_t, DpAndStage>> order;
-  order.reserve(pauses.size());
-  for (const auto& [worker, count] : pauses) order.emplace_back(count, worker);
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::vector<CauseSuspect> suspects;
-  for (size_t i = 0; i < std::min(order.size(), kMostNamed); ++i)
-    suspects.push_back(WorkerSuspect(job, order[i].second.first, order[i].second.second));
-  return suspects;
 }
 
 }  // namespace

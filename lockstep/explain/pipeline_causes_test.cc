@@ -27,7 +27,7 @@ struct Explained {
 
 Explained Explain(const trace::TracedJob& job) {
   const WhatIf analysis(job);
-  return {analysis.slowdown(), FindCauses(job, analysis, kStraggles).found, job.ranks};
+  return {analysis.slowdown(), FindCauses(job, analysis).found, job.ranks};
 }
 
 // numbers[rank]: another one; empty: it stays.

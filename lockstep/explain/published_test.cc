@@ -84,7 +84,7 @@ TEST_P(Published, Workers) { ExpectSame("mw-{}.json", CompatWorkers(*analysis_))
 // What the authors say of the two: in AR a background job slows the first worker; in SE sequence lengths differ, and
 // the last stage, with the loss, is long.
 TEST_P(Published, Causes) {
-  const Causes causes = FindCauses(*job_, *analysis_, kStraggles);
+  const Causes causes = FindCauses(*job_, *analysis_);
   std::string named;
   for (const Cause& cause : causes.found) named += std::string(CauseName(cause.kind)) + " ";
   if (GetParam().job == std::string("AR")) {

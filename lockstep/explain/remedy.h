@@ -36,10 +36,12 @@ std::vector<Remedy> FindSlowWorkers(const Passes& passes);
 std::vector<Remedy> FindSlowStages(const Passes& passes);
 std::vector<Remedy> FindSequenceLengths(const Passes& passes);
 std::vector<Remedy> FindPauses(const Passes& passes);
-std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& times);
-std::vector<Remedy> FindSlowRings(const trace::TracedJob& job, const Times& times);
-std::vector<Remedy> FindSlowFabric(const trace::TracedJob& job, const Times& times);
-std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& times);
+std::vector<Remedy> FindSlowLinks(const Passes& passes);
+std::vector<Remedy> FindSlowRings(const Passes& passes);
+std::vector<Remedy> FindSlowFabric(const Passes& passes);
+std::vector<Remedy> FindLateStarts(const Passes& passes);
+std::vector<Remedy> FindCollections(const Passes& passes);
+std::vector<Remedy> FindSlowOptimizers(const Passes& passes);
 std::vector<Remedy> FindDataWaits(const trace::TracedJob& job, const Times& times);
 
 }  // namespace lockstep::explain

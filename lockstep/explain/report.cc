@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "lockstep/explain/notes.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/explain/unsettled.h"
 
@@ -20,9 +21,9 @@ namespace {
 
 constexpr double kSecondsPerHour = 3600;
 
-std::string Verdict(double slowdown) {
-  if (slowdown < kStraggles) return "healthy";
-  return slowdown < kStragglesBadly ? "straggles a little" : "straggles";
+std::string Verdict(const Causes& causes) {
+  if (!Straggles(causes.lost())) return "healthy";
+  return Straggles(causes.lost(), kStragglesBadly) ? "straggles" : "straggles a little";
 }
 
 // The three op types that are launched latest.
@@ -104,6 +105,7 @@ void AddDoubts(const trace::TracedJob& job, Json& report) {
 void AddRanks(const trace::KinetoJob& traced, Json& report) {
   constexpr double kPerMicro = 1e3;  // ns
   report["ranks"] = {{"given", traced.ranks.size()}, {"of", traced.world_size}, {"absent", traced.absent_ranks}};
+  if (!traced.lacking_steps.empty()) report["ranks"]["lacking_steps"] = traced.lacking_steps;
   report["clocks"] = Json::array();
   for (size_t i = 0; i < traced.ranks.size(); ++i)
     report["clocks"].push_back({{"rank", traced.ranks[i]},
@@ -113,31 +115,34 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
   constexpr double kWorthAsking = 0.03;  // of a step
   constexpr size_t kMostAsked = 8;
   Unsettled unsettled = FindUnsettled(traced);
+  for (Json& cause : report["causes"])
+    if (unsettled.all_collectives &&
+        (cause["cause"] == CauseName(CauseKind::kRing) || cause["cause"] == CauseName(CauseKind::kFabric))) {
+      cause["cause"] = cause["cause"].get<std::string>() + "_or_late_rank";
+      cause["evidence"].push_back(
+          "a rank whose file is not here, or of which is not told with whom it communicates, may have come late: these "
+          "files can't tell it from a slow network");
+    }
   if (unsettled.at_most_s < kWorthAsking * report["step_s"]["measured"].get<double>()) return;
   unsettled.ranks.resize(std::min(unsettled.ranks.size(), kMostAsked));
   report["verdict"] =
       report["verdict"].get<std::string>() +
       (unsettled.ranks.empty() ? ", as far as is told who communicates with whom" : ", as far as these ranks tell");
   report["unsettled"] = {{"at_most_s", unsettled.at_most_s}, {"ask_ranks", unsettled.ranks}};
-  for (Json& cause : report["causes"]) {
-    const auto kind = cause["cause"].get<std::string>();
-    if (kind != CauseName(CauseKind::kLink) && kind != CauseName(CauseKind::kRing) &&
-        kind != CauseName(CauseKind::kFabric))
-      continue;
-    cause["evidence"].push_back("or a rank whose file is not here was late: these can't tell it from a slow network");
-  }
 }
 
 Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& causes) {
   const bool trusted = std::abs(Mean(analysis.measured()) / causes.step_s - 1) <= kTrusted;
   Json json;
   json["job"] = job.name;
-  json["verdict"] = Verdict(std::max(analysis.slowdown(), causes.step_s / analysis.ideal_mean())) +
-                    (trusted ? "" : ", but the replay misses much of the step");
+  const Notes notes = NotesOf(job);
+  json["verdict"] = Verdict(causes) + (trusted ? "" : ", but the replay misses much of the step") +
+                    (notes.clocks_disagree ? ", but clocks disagree" : "");
+  if (!notes.texts.empty()) json["notes"] = notes.texts;
   json["slowdown"] = analysis.slowdown();
   json["launch_slowdown"] = analysis.launch_slowdown();
   if (!trusted) json["late_launches"] = LateLaunches(analysis);
-  json["wasted"] = {{"share", causes.loss_s / causes.step_s},
+  json["wasted"] = {{"share", causes.lost()},
                     {"gpu_hours", causes.loss_s * static_cast<double>(analysis.steps().size()) *
                                       static_cast<double>(job.world_size) / kSecondsPerHour}};
   json["steps"] = analysis.steps().size();
@@ -149,17 +154,21 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   json["unexplained"] = causes.unexplained();
   for (const auto& [name, by] : {std::pair("by_optype", By::kKind), {"by_stage", By::kStage}, {"by_dp_rank", By::kDp}})
     json[name] = Ordered(analysis.Blocking(by).names, analysis.Blocking(by).total);
+  for (int dp = 0; dp < job.dp; ++dp)
+    if (std::ranges::all_of(job.ranks[static_cast<size_t>(dp)], [](int32_t rank) { return rank < 0; }))
+      json["by_dp_rank"].erase(std::to_string(dp));
   const std::vector<WhatIf::WorkerCost> workers = analysis.ByWorker();
   json["by_worker"] = Json::array();
   for (const auto& [worker, rank, slowdown] : workers)
     json["by_worker"].push_back(
         {{"dp", worker.first}, {"stage", worker.second}, {"rank", rank}, {"slowdown", slowdown}});
   json["critical_path"] = PathJson(job, analysis);
-  const bool straggles = analysis.slowdown() >= kStraggles;
-  json["m_w"] = straggles ? Json(analysis.RemoveCostliest(workers).rem) : Json();
-  json["m_s"] = straggles ? Json(analysis.RemoveStage(job.pp - 1).rem) : Json();
+  const bool tell = analysis.slowdown() >= kStraggles;
+  json["m_w"] = tell ? Json(analysis.RemoveCostliest(workers).rem) : Json();
+  json["m_s"] = tell ? Json(analysis.RemoveStage(job.pp - 1).rem) : Json();
   json["counters"] = Json::object();
-  for (const trace::Counter& counter : job.counters) json["counters"][counter.name] = counter.count;
+  for (const auto* counters : {&job.counters, &notes.counters})
+    for (const trace::Counter& counter : *counters) json["counters"][counter.name] = counter.count;
   return json;
 }
 

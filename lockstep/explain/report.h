@@ -12,17 +12,18 @@
 
 namespace lockstep::explain {
 
-// {job, verdict, slowdown, launch_slowdown, wasted {share, gpu_hours}, steps, step_s {measured, without_delays, ideal},
-// by_optype {name: S}, by_dp_rank {dp: S},
+// {job, verdict, notes [text] (what the trace lacks or has wrong; not there if nothing), slowdown, launch_slowdown,
+// wasted {share, gpu_hours}, steps, step_s {measured, without_delays, ideal}, by_optype {name: S}, by_dp_rank {dp: S},
 // by_stage {stage: S},
 //  by_worker [{dp, stage, rank, slowdown}], m_w, m_s, causes [{cause, suspects [{dp, stage, rank, host, steps}], share,
 //  gain_s, evidence}], unexplained, counters {name: count}}; ranks, workers and causes stand in the order of what they
 //  cost. critical_path {by_optype {name: s}, by_worker [{dp, stage, rank, share}]}: where the time of a step was spent
 //  on the chain of ops that led to its end; seconds per step, "late_starts" before its first op.
-// m_w and m_s are null for a job that does not straggle: shares of noise say nothing. wasted is of all GPUs in the
-// traced steps. Where the replay, with the delays at the begin of a step, misses the measured steps by more than 5 %,
-// the verdict says so, and `late_launches` names the op types whose delays account for most of it {name: T_nodelay with
-// their delays / T_nodelay}.
+// verdict and causes go by wasted.share, in which late begins of steps count (Straggles). m_w and m_s are null where S,
+// which they are shares of, is below 1.03: shares of noise say nothing. wasted is of all GPUs in the traced steps.
+// Where the replay, with the delays at the begin of a step, misses the measured steps by more than 5 %, the verdict
+// says so, and `late_launches` names the op types whose delays account for most of it {name: T_nodelay with their
+// delays / T_nodelay}.
 Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& causes);
 
 // For a terminal: of long lists the first eight, which cost most, and in more_in_json {key: how many more there are}.
@@ -32,9 +33,11 @@ Json Brief(const Json& report);
 // are absent.
 void AddDoubts(const trace::TracedJob& job, Json& report);
 
-// Of a job from profiler traces, beside that: "ranks" {given, of, absent [...]}, "clocks" [{rank, offset_us,
-// error_us}]; and, where communication with absent ranks may account for 3 % of a step or more, "unsettled" {at_most_s,
-// ask_ranks [...]}, of which the verdict tells too.
+// Of a job from profiler traces, beside that: "ranks" {given, of, absent [...], lacking_steps [...]} (the last not
+// there if none), "clocks" [{rank, offset_us, error_us}]; and, where communication with absent ranks may account for
+// 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}, of which the verdict tells too. Where no collective
+// has all its members here, a rank that is not may as well have come late: then the causes are "ring_or_late_rank" and
+// "fabric_or_late_rank".
 void AddRanks(const trace::KinetoJob& traced, Json& report);
 
 // "dp 3, stage 1, steps 2 to 5".
@@ -43,8 +46,6 @@ std::string SuspectText(const Json& suspect);
 // {name: value}, largest first.
 Json Ordered(const std::vector<std::string>& names, const std::vector<double>& values);
 
-inline constexpr double kStraggles = 1.03;      // S below this: healthy
-inline constexpr double kStragglesBadly = 1.1;  // from here on it is no minor matter
-inline constexpr double kTrusted = 0.05;        // how far the replay may be off
+inline constexpr double kTrusted = 0.05;  // how far the replay may be off
 
 }  // namespace lockstep::explain

@@ -23,13 +23,16 @@ Unsettled FindUnsettled(const trace::KinetoJob& traced) {
   Selection without = all;
   const std::vector<bool> single = AreSingle(job);
   std::map<int, double> by_rank;  // time in communication
+  double settled = 0, open = 0;   // time in collectives
   for (uint32_t op = 0; op < job.ops.size(); ++op) {
-    if (traced.absent_peers[op].empty() && !(single[op] && traced.ranks.size() > 1)) continue;
-    without.Set(op, Selection::kNone);
     double transfers = 0;
-    for (size_t lane = 0; lane < job.lanes.size(); ++lane)
+    for (size_t lane = 0; lane < job.lanes.size() && !IsCompute(job.ops[op].type); ++lane)
       if (const size_t cell = job.graph.Cell(op, lane); !job.graph.IsAbsent(cell))
         transfers += static_cast<double>(job.transfers[cell]);
+    const bool is_settled = traced.absent_peers[op].empty() && !(single[op] && traced.ranks.size() > 1);
+    if (IsDataParallelComm(job.ops[op].type)) (is_settled ? settled : open) += transfers;
+    if (is_settled) continue;
+    without.Set(op, Selection::kNone);
     for (const int rank : traced.absent_peers[op]) by_rank[rank] += transfers;
   }
   const std::vector<double> no_time(job.ops.size(), 0);
@@ -38,7 +41,8 @@ Unsettled FindUnsettled(const trace::KinetoJob& traced) {
   std::vector<double> measured(job.steps.size()), mended(job.steps.size());
   replay.SetTimes({all, none}, scratch, measured);
   replay.SetTimes({without, none}, scratch, mended);
-  Unsettled unsettled{Mean(measured) - Mean(mended), {}};
+  constexpr double kLittle = 0.01;
+  Unsettled unsettled{Mean(measured) - Mean(mended), {}, open > 0 && settled < kLittle * open};
   for (const auto& [rank, time] : by_rank) unsettled.ranks.push_back(rank);
   std::stable_sort(unsettled.ranks.begin(), unsettled.ranks.end(),
                    [&](int a, int b) { return by_rank[a] > by_rank[b]; });

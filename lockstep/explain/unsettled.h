@@ -11,6 +11,9 @@ namespace lockstep::explain {
 struct Unsettled {
   double at_most_s = 0;    // per step: what it would gain, did such communication take no time
   std::vector<int> ranks;  // absent ones, those first that take part in most of it
+  // There is no collective, of more than a little of the time of all, whose members are all known and here. (Transfers
+  // between stages are told apart only where all ranks are.)
+  bool all_collectives = false;
 };
 
 Unsettled FindUnsettled(const trace::KinetoJob& traced);

@@ -248,7 +248,7 @@ std::vector<WhatIf::WorkerCost> WhatIf::Ranked(const std::function<double(const 
   workers.reserve(static_cast<size_t>(job_.dp) * static_cast<size_t>(job_.pp));
   for (int dp = 0; dp < job_.dp; ++dp)
     for (int stage = 0; stage < job_.pp; ++stage)
-      workers.push_back({{dp, stage}, RankOf({dp, stage}), slowdown({dp, stage})});
+      if (RankOf({dp, stage}) >= 0) workers.push_back({{dp, stage}, RankOf({dp, stage}), slowdown({dp, stage})});
   std::sort(workers.begin(), workers.end(), [](const WorkerCost& a, const WorkerCost& b) {
     return std::tuple(-a.slowdown, a.rank) < std::tuple(-b.slowdown, b.rank);
   });

@@ -60,7 +60,7 @@ class WhatIf {
   size_t threads() const { return threads_; }
   size_t ThreadsFor(size_t replays) const;  // as many as are worth it
   const std::vector<int64_t>& steps() const { return job_.steps; }
-  // The global rank that stands for a worker.
+  // The global rank that stands for a worker; -1: the trace has no rows of it.
   using Worker = std::pair<int, int>;  // dp, stage
   struct WorkerCost {
     Worker worker;
@@ -86,7 +86,8 @@ class WhatIf {
   // op of each stage.
   const Split& Launch(By dimension) const;
 
-  // Workers by what `slowdown` says of each, the costliest first, of equal ones the lower rank.
+  // Workers of which the trace has rows, by what `slowdown` says of each, the costliest first, of equal ones the lower
+  // rank.
   std::vector<WorkerCost> Ranked(const std::function<double(const Worker&)>& slowdown) const;
   std::vector<WorkerCost> ByWorker() const;  // ranked by S_w, exact
 

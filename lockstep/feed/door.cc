@@ -1,14 +1,10 @@
 #include "lockstep/feed/door.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -20,8 +16,6 @@ namespace {
 
 constexpr int kAnswerMs = 5000;
 
-Fd Spare() { return Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& path, Poller& poller) {
@@ -31,44 +25,30 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& path, Poller
   struct stat info{};
   if (stat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode))
     return FailedPrecondition("{}: there is a file of that name which is no socket; choose another --socket", path);
-  LS_ASSIGN_OR_RETURN(Fd socket, ListenAt(path));
-  return std::unique_ptr<Door>(new Door(path, std::move(socket), poller));
+  LS_ASSIGN_OR_RETURN(Doorway doorway, Doorway::Open(path));
+  return std::unique_ptr<Door>(new Door(path, std::move(doorway), poller));
 }
 
-Door::Door(std::string path, Fd socket, Poller& poller)
-    : path_(std::move(path)), socket_(std::move(socket)), spare_(Spare()), poller_(poller) {
-  poller_.Watch(socket_.get(), [this] { Accept(); });
+Door::Door(std::string path, Doorway doorway, Poller& poller)
+    : path_(std::move(path)), doorway_(std::move(doorway)), poller_(poller) {
+  poller_.Watch(doorway_.fd(), [this] { Accept(); });
 }
 
 Door::~Door() {
   while (!guests_.empty()) SendAway(guests_.begin()->first);
-  poller_.Forget(socket_.get());
+  poller_.Forget(doorway_.fd());
   unlink(path_.c_str());
 }
 
 void Door::Accept() {
-  Fd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket.valid()) {
-    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) TurnAway(errno);
-    return;
-  }
-  is_full_ = false;
+  Fd socket = doorway_.Accept();
+  if (!socket.valid()) return;
   const int fd = socket.get();
   Guest guest{std::move(socket), Fd(), PeerOf(fd)};
   if (guest.pid > 0) guest.process = Fd(static_cast<int>(syscall(SYS_pidfd_open, guest.pid, 0)));
   if (guest.process.valid()) poller_.Watch(guest.process.get(), [this, fd] { SendAway(fd); });
   guests_.emplace(fd, std::move(guest));
   poller_.Watch(fd, [this, fd] { Receive(fd); });
-}
-
-// It would knock for ever, and keep this thread at the door.
-void Door::TurnAway(int error) {
-  if (!std::exchange(is_full_, true))
-    Log(LogLevel::kError, "{}: no further rank can join: {}; raise `ulimit -n`", path_, strerror(error));
-  spare_.Close();
-  const bool turned_away = Fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)).valid();
-  spare_ = Spare();
-  if (!turned_away) usleep(10'000);  // somebody else was faster
 }
 
 void Door::Receive(int guest) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/base/doorway.h"
 #include "lockstep/base/packets.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/base/report.h"
@@ -43,15 +44,12 @@ class Door {
     pid_t pid = 0;
   };
 
-  Door(std::string path, Fd listener, Poller& poller);
+  Door(std::string path, Doorway doorway, Poller& poller);
   void Accept();
-  void TurnAway(int error);
   void Receive(int guest);
 
   const std::string path_;
-  const Fd socket_;
-  Fd spare_;  // given up to turn away whoever comes when there are no descriptors left
-  bool is_full_ = false;
+  Doorway doorway_;
   Poller& poller_;
   Listener listener_;
   std::map<int, Guest> guests_;

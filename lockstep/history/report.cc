@@ -49,8 +49,13 @@ Json EttrJson(const std::vector<RunFacts>& runs, Nanos now) {
 }
 
 double LostRankHours(const RunFacts& run) {
-  const double wall = ToSeconds(run.end - run.begin).value / kHour;
-  return wall * run.ranks * (1 - run.ledger.Cumulative(run.ledger_end()));
+  double lost = 0;
+  for (const Size& size : run.sizes) {
+    const control::Ledger::Sums sums = run.Phases(size);
+    const Nanos wall = std::accumulate(sums.begin(), sums.end(), Nanos{});
+    lost += size.ranks * ToSeconds(wall - sums[static_cast<size_t>(control::Phase::kProductive)]).value / kHour;
+  }
+  return lost;
 }
 
 Json RunJson(const RunFacts& run) {
@@ -59,7 +64,7 @@ Json RunJson(const RunFacts& run) {
           {"job", run.job},
           {"state", run.finished ? "finished" : "unfinished"},
           {"begin", IsoTime(run.begin)},
-          {"ranks", run.ranks},
+          {"ranks", run.MostRanks()},
           {"wall_h", ToSeconds(run.end - run.begin).value / kHour},
           {"ettr", run.ledger.Cumulative(end)},
           {"ettr_sliding_1h", run.ledger.Sliding(end, kSliding)},

@@ -122,6 +122,43 @@ TEST(ClusterReport, TimeBetweenFailuresWithItsLimits) {
   EXPECT_NEAR(node["mttf_low_h"].get<double>(), hours / -std::log(0.025), 1e-9) << "none seen: P(0) = 2.5 %";
 }
 
+// Three nodes of 2 ranks until 31, one from then on. Productive are 3 to 20 less the 10 s since step 5 and 33 to 61; b
+// and c are lost at 20, in one incident.
+//   node-hours: 3 * 30 + 1 * 30 = 120 s; rank-hours: 6 * 30 + 2 * 30 = 240 s
+//   by ranks: productive 6 * 7 + 2 * 28 = 98 s of 240; lost 142 rank-seconds
+TEST(ClusterReport, AJobThatChangedItsSize) {
+  JobSpec spec;
+  spec.ranks = 6;
+  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}, {"c", 2, "c's"}};
+  spec.least_nodes = 1;
+  spec.most_nodes = 3;
+  Scenario job(spec);
+  job.ComeUp(3);
+  job.See(5, 10);
+  job.Hear(20, control::AgentGone{1, "silent"});
+  job.Hear(20, control::AgentGone{2, "silent"});
+  job.Restart(31, Checkpoint(1, 5));
+  job.ComeUp(33);
+  job.See(6, 61);
+  const Json report = Report({Of(job, 61)});
+  const Json& node = Row(report["failures"], "component", "node");
+  EXPECT_EQ(node["failures"], 2);
+  EXPECT_NEAR(node["hours"].get<double>(), 120 / 3600.0, 1e-12);
+  EXPECT_NEAR(node["mttf_h"].get<double>(), 60 / 3600.0, 1e-12);
+  EXPECT_NEAR(Row(report["failures"], "component", "rank")["hours"].get<double>(), 240 / 3600.0, 1e-12);
+  EXPECT_EQ(Row(report["failures"], "component", "any")["failures"], 1) << "the job was stopped once";
+  EXPECT_NEAR(report["standbys"]["node_days"].get<double>(), 120 / 86400.0, 1e-12);
+  EXPECT_EQ(report["standbys"]["nodes_lost"], 2);
+  EXPECT_EQ(report["standbys"]["machines"], 3);
+  EXPECT_TRUE(report["standbys"]["times"]["evict_s"].is_null()) << "no standby took a place";
+  EXPECT_EQ(report["resolution"][0]["resolved_by"], "shrink");
+  EXPECT_NEAR(report["ettr"]["rank_hours"].get<double>(), 240 / 3600.0, 1e-12);
+  EXPECT_NEAR(report["ettr"]["by_ranks"].get<double>(), 98.0 / 240, 1e-12);
+  const Json& run = report["costliest_runs"][0];
+  EXPECT_EQ(run["ranks"], 6);
+  EXPECT_NEAR(run["lost_rank_hours"].get<double>(), 142 / 3600.0, 1e-12);
+}
+
 Incident Named(const char* node, double opened, Syndrome symptom = Syndrome::kCrash) {
   Incident incident;
   incident.symptom = symptom;
@@ -136,10 +173,9 @@ Incident Named(const char* node, double opened, Syndrome symptom = Syndrome::kCr
 // A run of `nodes` nodes over `days` days of productive time, to which incidents are added.
 RunFacts Quiet(const std::vector<std::string>& nodes, double days) {
   RunFacts run;
-  run.nodes = static_cast<int64_t>(nodes.size());
-  run.ranks = static_cast<int>(nodes.size());
   run.begin = At(0);
   run.end = At(days * 86400);
+  run.sizes = {{run.begin, run.end, static_cast<int>(nodes.size()), static_cast<int64_t>(nodes.size())}};
   run.ledger.Enter(control::Phase::kProductive, At(0), 0);
   for (const std::string& node : nodes) run.stays.push_back({node, run.begin, run.end});
   return run;

@@ -13,14 +13,21 @@ using control::State;
 using incident::ActionKind;
 using incident::Suspect;
 
-// By the ledger's time, from world to world.
-std::vector<Stay> StaysOf(const State& state, const std::string& host, Nanos begin, Nanos end) {
+// Calls visit(nodes, from, to) for each world, in wall time.
+template <typename Visit>
+void ForEachWorld(const State& state, const RunFacts& run, Visit visit) {
+  for (size_t i = 0; i < state.worlds.size(); ++i) {
+    const bool is_last = i + 1 == state.worlds.size();
+    const Nanos from = i == 0 ? run.begin : state.worlds[i].since + run.wall_offset;
+    visit(state.worlds[i].nodes, from, is_last ? run.end : state.worlds[i + 1].since + run.wall_offset);
+  }
+}
+
+std::vector<Stay> StaysOf(const State& state, const RunFacts& run, const std::string& host) {
   std::vector<Stay> stays;
   std::map<std::string, size_t> newest;  // of each node, among these
-  for (size_t i = 0; i < state.worlds.size(); ++i) {
-    const Nanos from = i == 0 ? begin : state.worlds[i].since;
-    const Nanos to = i + 1 < state.worlds.size() ? state.worlds[i + 1].since : end;
-    for (const control::NodeSpec& node : state.worlds[i].nodes) {
+  ForEachWorld(state, run, [&](const std::vector<control::NodeSpec>& nodes, Nanos from, Nanos to) {
+    for (const control::NodeSpec& node : nodes) {
       const auto known = newest.find(node.name);
       if (known != newest.end() && stays[known->second].to == from) {
         stays[known->second].to = to;
@@ -29,9 +36,22 @@ std::vector<Stay> StaysOf(const State& state, const std::string& host, Nanos beg
         stays.push_back({node.name, from, to});
       }
     }
-  }
-  if (stays.empty()) stays.push_back({host, begin, end});
+  });
+  if (stays.empty()) stays.push_back({host, run.begin, run.end});
   return stays;
+}
+
+std::vector<Size> SizesOf(const State& state, const RunFacts& run) {
+  std::vector<Size> sizes;
+  ForEachWorld(state, run, [&](const std::vector<control::NodeSpec>& nodes, Nanos from, Nanos to) {
+    Size size{from, to, 0, static_cast<int64_t>(nodes.size())};
+    for (const control::NodeSpec& node : nodes) size.ranks += node.ranks;
+    if (nodes.empty()) size = {from, to, state.spec.ranks, 1};
+    const bool is_as_before =
+        !sizes.empty() && sizes.back().ranks == size.ranks && sizes.back().nodes == size.nodes;  // a standby's place
+    is_as_before ? void(sizes.back().to = to) : sizes.push_back(size);
+  });
+  return sizes;
 }
 
 std::vector<std::string> NamedNodes(const State& state, const std::string& host, const incident::Incident& incident) {
@@ -106,9 +126,14 @@ Incident IncidentOf(const State& state, const std::string& host, const incident:
   incident.opened = told.opened_wall;
   incident.phases = told.phases;
   incident.nodes = NamedNodes(state, host, told);
-  incident.nodes_lost = std::count_if(state.evictions.begin(), state.evictions.end(), [&](const auto& eviction) {
-    return eviction.joined && eviction.incident == told.id;
-  });
+  bool replaced = false;
+  for (const control::Eviction& eviction : state.evictions) {
+    if (!eviction.joined || eviction.incident != told.id) continue;
+    ++incident.nodes_lost;
+    replaced |= !eviction.standby.empty();
+  }
+  if (incident.resolution == Resolution::kEvict && incident.nodes_lost > 0 && !replaced)
+    incident.resolution = Resolution::kShrink;
   return incident;
 }
 
@@ -136,8 +161,8 @@ std::optional<Incident> FatalLoss(const State& state, const RunFacts& run) {
 }  // namespace
 
 const char* ResolutionName(Resolution resolution) {
-  constexpr std::array<const char*, 8> kNames = {"open",       "by_itself", "restart", "replan",
-                                                 "hot_update", "rollback",  "evict",   "end"};
+  constexpr std::array<const char*, 9> kNames = {"open",     "by_itself", "restart", "replan", "hot_update",
+                                                 "rollback", "shrink",    "evict",   "end"};
   return kNames[static_cast<size_t>(resolution)];
 }
 
@@ -151,8 +176,6 @@ RunFacts RunOf(std::string path, const Replayed& replayed) {
   RunFacts run;
   run.path = std::move(path);
   run.job = state.spec.name;
-  run.ranks = state.spec.ranks;
-  run.nodes = std::max<int64_t>(1, static_cast<int64_t>(state.spec.nodes.size()));
   run.finished = state.mode == control::Mode::kFinished;
   run.stop_asked = replayed.stop_asked;
   run.restarts = state.restarts;
@@ -164,9 +187,21 @@ RunFacts RunOf(std::string path, const Replayed& replayed) {
   for (const incident::Incident& told : control::AllWithPhases(state, replayed.last))
     run.incidents.push_back(IncidentOf(state, replayed.host, told));
   if (std::optional<Incident> loss = FatalLoss(state, run)) run.incidents.push_back(*std::move(loss));
-  for (const Stay& stay : StaysOf(state, replayed.host, replayed.first, run.ledger_end()))
-    run.stays.push_back({stay.node, stay.from + run.wall_offset, stay.to + run.wall_offset});
+  run.stays = StaysOf(state, run, replayed.host);
+  run.sizes = SizesOf(state, run);
   return run;
+}
+
+int RunFacts::MostRanks() const {
+  int most = 0;
+  for (const Size& size : sizes) most = std::max(most, size.ranks);
+  return most;
+}
+
+int64_t RunFacts::MostNodes() const {
+  int64_t most = 0;
+  for (const Size& size : sizes) most = std::max(most, size.nodes);
+  return most;
 }
 
 }  // namespace lockstep::history

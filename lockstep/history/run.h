@@ -22,7 +22,8 @@ struct Replayed {
 };
 
 // How an incident ended; of several actions the one that weighs most.
-enum class Resolution { kOpen, kByItself, kRestart, kReplan, kHotUpdate, kRollback, kEvict, kEnd };
+// kShrink: nobody took the place of a node that went.
+enum class Resolution { kOpen, kByItself, kRestart, kReplan, kHotUpdate, kRollback, kShrink, kEvict, kEnd };
 const char* ResolutionName(Resolution resolution);  // "hot_update"
 
 // What failed, as far as it was named. kWatcher: a coordinator or an agent, while training went on.
@@ -39,7 +40,7 @@ struct Incident {
   Nanos opened;  // wall time
   incident::Phases phases{};
   std::vector<std::string> nodes{};  // each once: those named, and those of the ranks named
-  int64_t nodes_lost = 0;            // whose place a standby took on its account, or with which the job ended
+  int64_t nodes_lost = 0;            // that went on its account, or with which the job ended
   // An error that ended the job with a verdict is in the program, whatever rank or node it struck.
   bool IsOfProgram() const { return symptom == incident::Syndrome::kExit && resolution == Resolution::kEnd; }
   // Certain, and the job could not go on as it was: slowness is none.
@@ -52,10 +53,15 @@ struct Stay {
   Nanos from, to;
 };
 
-struct RunFacts {
-  std::string path, job;
+// From when to when (wall time) the job was of so many ranks and nodes.
+struct Size {
+  Nanos from, to;
   int ranks = 1;
   int64_t nodes = 1;
+};
+
+struct RunFacts {
+  std::string path, job;
   bool finished = false;
   bool stop_asked = false;
   int64_t restarts = 0;
@@ -64,8 +70,15 @@ struct RunFacts {
   Nanos wall_offset;  // wall time - the ledger's time
   std::vector<Incident> incidents;
   std::vector<Stay> stays;
+  std::vector<Size> sizes;  // one after the other, from begin to end
 
   Nanos ledger_end() const { return end - wall_offset; }
+  control::Ledger::Sums Phases(const Size& size) const {
+    return ledger.Within(size.from - wall_offset, size.to - wall_offset);
+  }
+  // Of the largest world.
+  int MostRanks() const;
+  int64_t MostNodes() const;
 };
 
 // Requires that the job has begun. The loss of a node for which no standby waited ends a job without an incident of its

@@ -58,6 +58,8 @@ TEST(RunFacts, KnowsWhoHadWhichPlaceWhen) {
   for (const Stay& stay : run.stays)
     stays.push_back(fmt::format("{} {:.0f} {:.0f}", stay.node, ToSeconds(stay.from).value, ToSeconds(stay.to).value));
   EXPECT_THAT(stays, testing::UnorderedElementsAre("a 1001 1060", "b 1001 1020", "s 1020 1050", "t 1050 1060"));
+  ASSERT_EQ(run.sizes.size(), 1u) << "a standby does not change it";
+  EXPECT_EQ(run.sizes[0].nodes, 2);
 }
 
 TEST(RunFacts, NamesTheNodeThatWasThereThen) {
@@ -135,6 +137,16 @@ TEST(RunFacts, AWorldThatBecomesSmallerIsCountedAsItWas) {
   for (const Stay& stay : run.stays)
     stays.push_back(fmt::format("{} {:.0f} {:.0f}", stay.node, ToSeconds(stay.from).value, ToSeconds(stay.to).value));
   EXPECT_THAT(stays, testing::UnorderedElementsAre("a 1001 1141", "b 1001 1041", "c 1001 1141"));
+  std::vector<std::string> sizes;
+  for (const Size& size : run.sizes)
+    sizes.push_back(fmt::format("{} of {} from {:.0f} to {:.0f}", size.ranks, size.nodes, ToSeconds(size.from).value,
+                                ToSeconds(size.to).value));
+  EXPECT_THAT(sizes, ElementsAre("6 of 3 from 1001 to 1041", "4 of 2 from 1041 to 1141"));
+  EXPECT_EQ(run.MostNodes(), 3);
+  EXPECT_EQ(run.MostRanks(), 6);
+  const auto loss = std::ranges::find(run.incidents, incident::Syndrome::kNodeLost, &Incident::symptom);
+  ASSERT_NE(loss, run.incidents.end());
+  EXPECT_EQ(loss->resolution, Resolution::kShrink) << "no standby took its place";
 }
 
 // The figures are those of the one place that computes them.
@@ -170,7 +182,8 @@ TEST(RunFacts, AJobOfOneNodeRanOnItsHost) {
   EXPECT_THAT(run.incidents[0].nodes, ElementsAre("tower"));
   ASSERT_EQ(run.stays.size(), 1u);
   EXPECT_EQ(run.stays[0].node, "tower");
-  EXPECT_EQ(run.nodes, 1);
+  EXPECT_EQ(run.MostNodes(), 1);
+  EXPECT_EQ(run.MostRanks(), 2);
 }
 
 }  // namespace

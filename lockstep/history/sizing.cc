@@ -64,7 +64,7 @@ Json SizingReport(const std::vector<RunFacts>& runs, const SizingOptions& option
   cost::StandbySpec spec;
   spec.machines = options.machines.value_or(0);
   if (!options.machines)
-    for (const RunFacts& run : runs) spec.machines = std::max(spec.machines, run.nodes);
+    for (const RunFacts& run : runs) spec.machines = std::max(spec.machines, run.MostNodes());
   const cost::Limits limits = cost::PoissonLimits(losses.nodes, kConfidence);
   const bool any = losses.node_days > 0;
   const double rate = any ? static_cast<double>(losses.nodes) / losses.node_days : 0;

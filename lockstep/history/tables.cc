@@ -29,21 +29,36 @@ void ForEachIncident(const std::vector<RunFacts>& runs, Visit visit) {
       if (!incident.drill) visit(incident);
 }
 
+// How much a second counts for, of a job of that size.
+using Weight = double (*)(const Size&);
+double OfJob(const Size&) { return 1; }
+double OfRanks(const Size& size) { return size.ranks; }
+double OfNodes(const Size& size) { return static_cast<double>(size.nodes); }
+
 // By the phases of the ledger, in s.
 using PhaseSeconds = std::array<double, control::kPhases>;
 
 double& At(PhaseSeconds& seconds, Phase phase) { return seconds[static_cast<size_t>(phase)]; }
 
-PhaseSeconds PhasesOf(const RunFacts& run) {
+const Size& SizeAt(const RunFacts& run, Nanos wall) {
+  for (const Size& size : run.sizes)
+    if (wall < size.to) return size;
+  return run.sizes.back();
+}
+
+PhaseSeconds PhasesOf(const RunFacts& run, Weight weight) {
   PhaseSeconds seconds{};
-  const control::Ledger::Sums sums = run.ledger.Total(run.ledger_end());
-  for (size_t i = 0; i < sums.size(); ++i) seconds[i] = ToSeconds(sums[i]).value;
+  for (const Size& size : run.sizes) {
+    const control::Ledger::Sums sums = run.Phases(size);
+    for (size_t i = 0; i < sums.size(); ++i) seconds[i] += weight(size) * ToSeconds(sums[i]).value;
+  }
   for (const Incident& incident : run.incidents) {
     if (!incident.drill) continue;
-    At(seconds, Phase::kDetect) -= incident.phases.detect.value;
-    At(seconds, Phase::kDecide) -= incident.phases.decide.value;
-    At(seconds, Phase::kRestart) -= incident.phases.restart.value;
-    At(seconds, Phase::kRecompute) -= incident.phases.recompute.value;
+    const double each = weight(SizeAt(run, incident.opened));
+    At(seconds, Phase::kDetect) -= each * incident.phases.detect.value;
+    At(seconds, Phase::kDecide) -= each * incident.phases.decide.value;
+    At(seconds, Phase::kRestart) -= each * incident.phases.restart.value;
+    At(seconds, Phase::kRecompute) -= each * incident.phases.recompute.value;
   }
   return seconds;
 }
@@ -66,20 +81,13 @@ struct MeanAndMax {
 };
 
 // Hours in which something could fail: a job that is paused does nothing.
-struct Exposure {
-  double jobs = 0, ranks = 0, nodes = 0;
-};
-
-Exposure ExposureOf(const std::vector<RunFacts>& runs) {
-  Exposure all;
+double Exposure(const std::vector<RunFacts>& runs, Weight weight) {
+  double hours = 0;
   for (const RunFacts& run : runs) {
-    PhaseSeconds seconds = PhasesOf(run);
-    const double hours = (Sum(seconds) - At(seconds, Phase::kPaused)) / kHour;
-    all.jobs += hours;
-    all.ranks += hours * run.ranks;
-    all.nodes += hours * static_cast<double>(run.nodes);
+    PhaseSeconds seconds = PhasesOf(run, weight);
+    hours += (Sum(seconds) - At(seconds, Phase::kPaused)) / kHour;
   }
-  return all;
+  return hours;
 }
 
 Json FailureRow(const char* component, int64_t failures, const char* per, double hours) {
@@ -148,7 +156,7 @@ Json ResolutionTable(const std::vector<RunFacts>& runs) {
 Json PhaseTable(const std::vector<RunFacts>& runs) {
   PhaseSeconds all{};
   for (const RunFacts& run : runs) {
-    const PhaseSeconds seconds = PhasesOf(run);
+    const PhaseSeconds seconds = PhasesOf(run, OfJob);
     for (size_t i = 0; i < all.size(); ++i) all[i] += seconds[i];
   }
   const double wall = Sum(all);
@@ -165,26 +173,28 @@ Json PhaseTable(const std::vector<RunFacts>& runs) {
 }
 
 Json FailureTable(const std::vector<RunFacts>& runs) {
-  const Exposure exposure = ExposureOf(runs);
+  const double jobs = Exposure(runs, OfJob), ranks = Exposure(runs, OfRanks), nodes = Exposure(runs, OfNodes);
   std::array<int64_t, kComponents> failures{};
   int64_t all = 0;  // but those of watchers, which the job survives
   ForEachIncident(runs, [&](const Incident& incident) {
     if (!incident.IsFailure()) return;
-    ++failures[static_cast<size_t>(incident.IsOfProgram() ? Component::kSoftware : incident.component)];
+    const Component component = incident.IsOfProgram() ? Component::kSoftware : incident.component;
+    failures[static_cast<size_t>(component)] +=
+        component == Component::kNode ? std::max<int64_t>(1, incident.nodes_lost) : 1;
     all += incident.component != Component::kWatcher;
   });
   Json table = Json::array();
-  table.push_back(FailureRow("any", all, "job", exposure.jobs));
+  table.push_back(FailureRow("any", all, "job", jobs));
   for (int i = 0; i < kComponents; ++i) {
     const auto component = static_cast<Component>(i);
     const int64_t count = failures[static_cast<size_t>(i)];
     if (component == Component::kRank) {
-      table.push_back(FailureRow("rank", count, "rank", exposure.ranks));
+      table.push_back(FailureRow("rank", count, "rank", ranks));
     } else if (component == Component::kNode) {
-      table.push_back(FailureRow("node", count, "node", exposure.nodes));
+      table.push_back(FailureRow("node", count, "node", nodes));
     } else {
       const char* name = component == Component::kJob ? "not named" : ComponentName(component);
-      table.push_back(FailureRow(name, count, "job", exposure.jobs));
+      table.push_back(FailureRow(name, count, "job", jobs));
     }
   }
   return table;
@@ -193,10 +203,9 @@ Json FailureTable(const std::vector<RunFacts>& runs) {
 Time TimeOf(const std::vector<RunFacts>& runs, bool by_ranks) {
   Time time;
   for (const RunFacts& run : runs) {
-    PhaseSeconds seconds = PhasesOf(run);
-    const double weight = by_ranks ? run.ranks : 1;
-    time.productive_s += weight * At(seconds, Phase::kProductive);
-    time.wall_s += weight * Sum(seconds);
+    PhaseSeconds seconds = PhasesOf(run, by_ranks ? OfRanks : OfJob);
+    time.productive_s += At(seconds, Phase::kProductive);
+    time.wall_s += Sum(seconds);
   }
   return time;
 }

@@ -19,7 +19,8 @@ Json ResolutionTable(const std::vector<RunFacts>& runs);
 // {phase, hours, share} of all phases, productive first.
 Json PhaseTable(const std::vector<RunFacts>& runs);
 // {component, failures, per, hours, mttf_h, mttf_low_h, mttf_high_h}: hours of ranks, nodes or jobs that were not
-// paused, over failures, with exact 95 % limits (Garwood); without failures the mean and the upper limit are null.
+// paused, over failures (several nodes that are lost at once are as many), with exact 95 % limits (Garwood); without
+// failures the mean and the upper limit are null.
 Json FailureTable(const std::vector<RunFacts>& runs);
 
 // Summed over runs, without the lost time of rehearsals.
@@ -27,7 +28,7 @@ struct Time {
   double productive_s = 0, wall_s = 0;
   double ettr() const { return wall_s > 0 ? productive_s / wall_s : 1; }
 };
-// `by_ranks`: each run weighs as much as it has ranks, rather than all alike.
+// `by_ranks`: each run weighs as much as it has ranks at the time, rather than all alike.
 Time TimeOf(const std::vector<RunFacts>& runs, bool by_ranks);
 // Of the window that ends at `until` (wall time); here rehearsals count, for the ledger of an hour can't tell them.
 Time TimeWithin(const std::vector<RunFacts>& runs, Nanos until, Seconds window);

@@ -254,7 +254,7 @@ absl::StatusOr<std::string> MakeCoordinatorDir(const std::string& path, const ag
 }  // namespace
 
 absl::StatusOr<int> Coordinate(const RunOptions& options) {
-  LS_RETURN_IF_ERROR(CheckOpenFiles(0));
+  LS_RETURN_IF_ERROR(AllowOpenFiles(0));
   agent::RunSpec spec;
   spec.job = options.job.empty() ? "coordinator" : options.job;
   spec.ranks = 0;
@@ -280,7 +280,7 @@ absl::StatusOr<int> ResumeCoordinating(const std::string& run_dir, const RunOpti
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(found));
   LS_RETURN_IF_ERROR(CheckInPlace(found, spec));
   LS_RETURN_IF_ERROR(CheckOwner(found));
-  LS_RETURN_IF_ERROR(CheckOpenFiles(0));
+  LS_RETURN_IF_ERROR(AllowOpenFiles(0));
   if (spec.ranks != 0) return InvalidArgument("{} is a run of `lockstep run`; resume it with that", found);
   if (!spec.journal.empty())
     return InvalidArgument("the journal of {} is in PostgreSQL: start the coordinator as before, with --journal",

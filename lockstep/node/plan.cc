@@ -1,7 +1,6 @@
 #include "lockstep/node/plan.h"
 
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "lockstep/agent/python.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/host.h"
+#include "lockstep/base/open_files.h"
 #include "lockstep/node/feeds.h"
 #include "lockstep/node/install.h"
 #include "lockstep/node/run_dir.h"
@@ -94,7 +94,7 @@ namespace {
 absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
   LS_RETURN_IF_ERROR(CheckScript(options));
   if (options.ranks < 1) return InvalidArgument("--nproc-per-node must be at least 1, found {}", options.ranks);
-  LS_RETURN_IF_ERROR(CheckOpenFiles(options.ranks));
+  LS_RETURN_IF_ERROR(AllowOpenFiles(options.ranks));
   agent::RunSpec spec;
   const absl::StatusOr<agent::PythonChoice> python = agent::FindPython(options.python);
   if (!python.ok() && !options.torchrun.no_python) return python.status();
@@ -151,14 +151,11 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   return spec;
 }
 
-// A starter has some 19 and 8 a rank, and while it starts one 2 more; an agent 30 and 2 a rank.
-absl::Status CheckOpenFiles(int ranks) {
-  constexpr rlim_t kOwn = 48, kOfRank = 12;
-  const rlim_t needed = kOwn + kOfRank * static_cast<rlim_t>(ranks);
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return absl::OkStatus();
-  return FailedPrecondition("a process may have {} files open here, and Lockstep needs {}: raise `ulimit -n`",
-                            limit.rlim_cur, needed);
+absl::Status AllowOpenFiles(int ranks) {
+  const uint64_t needed = agent::OpenFilesFor(ranks), allowed = lockstep::AllowOpenFiles(needed);
+  if (allowed >= needed) return absl::OkStatus();
+  return FailedPrecondition("a process may have {} files open here, and Lockstep needs {}: raise `ulimit -n`", allowed,
+                            needed);
 }
 
 namespace {

@@ -13,8 +13,8 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options);
 // What `lockstep run` would start on this node, with which environment; makes nothing. World size and ranks are those
 // of a job whose nodes all bring as many ranks as this one.
 absl::StatusOr<Json> DryRun(const RunOptions& options);
-// Whether this many ranks' memory, output and connections can be open in one process.
-absl::Status CheckOpenFiles(int ranks);
+// Lets this process have the memory, output and connections of so many ranks open.
+absl::Status AllowOpenFiles(int ranks);
 // What the coordinator is to know of the job, but for its nodes.
 control::JobSpec MakeJob(const RunOptions& options);
 // Thirty-two random hexadecimal digits.

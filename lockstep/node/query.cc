@@ -108,18 +108,18 @@ absl::StatusOr<Json> QueryWhy(const std::string& run_dir, int64_t incident) {
 absl::Status AskStop(const std::string& run_dir) { return AskWatched(run_dir, {{"op", "stop"}}).status(); }
 
 ControlSocket::~ControlSocket() {
-  if (listener_.valid()) poller_.Forget(listener_.get());
+  if (doorway_.fd() >= 0) poller_.Forget(doorway_.fd());
   for (const auto& [peer, fd] : peers_) poller_.Forget(fd.get());
 }
 
 absl::Status ControlSocket::Listen(const std::string& run_dir) {
-  LS_ASSIGN_OR_RETURN(listener_, agent::ListenAt(run_dir + "/" + agent::kControlSocket));
-  poller_.Watch(listener_.get(), [this] { Accept(); });
+  LS_ASSIGN_OR_RETURN(doorway_, Doorway::Open(run_dir + "/" + agent::kControlSocket));
+  poller_.Watch(doorway_.fd(), [this] { Accept(); });
   return absl::OkStatus();
 }
 
 void ControlSocket::Accept() {
-  Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  Fd fd = doorway_.Accept();
   if (!fd.valid()) return;
   const int bytes = 4 << 20;
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));

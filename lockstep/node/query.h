@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "lockstep/base/file.h"
+#include "lockstep/base/doorway.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
@@ -49,7 +49,7 @@ class ControlSocket {
 
   Poller& poller_;
   Answer answer_;
-  Fd listener_;
+  Doorway doorway_;
   uint64_t accepted_ = 0;
   std::map<uint64_t, Fd> peers_;  // by the order of their coming: descriptors are used again
 };

@@ -574,7 +574,7 @@ absl::StatusOr<int> ResumeJob(const std::string& run_dir, const RunOptions& opti
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(found));
   LS_RETURN_IF_ERROR(CheckInPlace(found, spec));
   LS_RETURN_IF_ERROR(CheckOwner(found));
-  LS_RETURN_IF_ERROR(CheckOpenFiles(spec.ranks));
+  LS_RETURN_IF_ERROR(AllowOpenFiles(spec.ranks));
   if (spec.ranks == 0) return InvalidArgument("{} is of a coordinator without ranks; {}", found, HowToGoOn(found));
   if (options.ranks > 1 && options.ranks != spec.ranks) {
     return InvalidArgument(

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "lockstep/trace/kineto_told.h"
 
@@ -69,6 +71,41 @@ StepPart ByLayout(bool is_transfer, const Workload& w) {
 }
 
 }  // namespace
+
+bool FitsLayout(const trace::ProcessGroup& group, const Workload& w) {
+  if (group.ranks.empty() || w.ep > 1) return true;
+  std::set<int> tp, replicas, pp;
+  for (const int rank : group.ranks) {
+    tp.insert(rank % w.tp);
+    replicas.insert(rank / w.tp % (w.cp * w.dp));
+    pp.insert(rank / w.tp / w.cp / w.dp);
+  }
+  const auto whole = [](const std::set<int>& places, int all) {
+    return places.size() == 1 || std::cmp_equal(places.size(), all);
+  };
+  if (!whole(tp, w.tp)) return false;
+  const bool one_dimension = int{tp.size() > 1} + int{replicas.size() > 1} + int{pp.size() > 1} <= 1;
+  return one_dimension || (whole(replicas, w.cp * w.dp) && whole(pp, w.pp) &&
+                           group.ranks.size() == tp.size() * replicas.size() * pp.size());
+}
+
+absl::Status CheckGroup(const trace::ProcessGroup& group, const Workload& w) {
+  const auto size = static_cast<int>(group.ranks.size());
+  const std::optional<StepPart> named = ByName(group);
+  const std::string name = absl::AsciiStrToLower(group.name + " " + group.description);
+  if (size == 0 || !named || name.find("embedding") != std::string::npos) return absl::OkStatus();
+  const auto refuse = [&](std::string_view dimension, int own) {
+    return InvalidArgument(
+        "its group \"{}\" has {} ranks, but the layout has {}={}; expected a trace of a job in this layout",
+        group.description.empty() ? group.name : group.description, size, dimension, own);
+  };
+  if (*named == StepPart::kTensor && size != w.tp) return refuse("tp", w.tp);
+  if (*named == StepPart::kPipeline && size != w.pp) return refuse("pp", w.pp);
+  // Context and data parallelism may have groups within groups.
+  if (*named == StepPart::kContext && w.cp % size != 0) return refuse("cp", w.cp);
+  if (*named == StepPart::kData && w.dp * w.cp % size != 0) return refuse("dp", w.dp);
+  return absl::OkStatus();
+}
 
 CommunicationKind KindOfCommunication(const trace::Collective& collective, const trace::ProcessGroup* group,
                                       const Workload& w) {

@@ -50,6 +50,36 @@ TEST(CommunicationKind, IsWhatTheLayoutLeaves) {
   EXPECT_EQ(KindOfCommunication({.name = "all_to_allv"}, nullptr, replicas).part, StepPart::kExpertExchange);
 }
 
+std::string CheckOf(const std::string& name, const std::vector<int>& ranks) {
+  return std::string(CheckGroup({"1", name, ranks}, Layout()).message());
+}
+
+TEST(CommunicationKind, AGroupOfAnotherLayoutIsRefused) {
+  EXPECT_EQ(CheckOf("TENSOR_MODEL_PARALLEL_GROUP", {0, 1}), "");
+  EXPECT_EQ(CheckOf("TENSOR_MODEL_PARALLEL_GROUP", {0, 1, 2, 3}),
+            "its group \"TENSOR_MODEL_PARALLEL_GROUP\" has 4 ranks, but the layout has tp=2; expected a trace of a job "
+            "in this layout");
+  EXPECT_NE(CheckOf("mesh_pp", {0, 4, 8, 12}), "");
+  EXPECT_EQ(CheckOf("mesh_dp_shard", {0, 4}), "");
+  EXPECT_EQ(CheckOf("DATA_PARALLEL_GROUP_WITH_CP", {0, 2, 4, 6}), "");
+  EXPECT_NE(CheckOf("DATA_PARALLEL_GROUP", {0, 2, 4, 6, 8, 10, 12, 14}), "");
+  for (const char* any :
+       {"TENSOR_AND_CONTEXT_PARALLEL_GROUP", "EMBEDDING_GROUP", "default_pg", "EXPERT_MODEL_PARALLEL"})
+    EXPECT_EQ(CheckOf(any, {0, 1, 2, 3, 4}), "") << any;
+  EXPECT_EQ(CheckOf("mesh_tp", {}), "") << "not told";
+}
+
+TEST(CommunicationKind, AGroupWithoutANameFitsTheLayoutOrDoesNot) {
+  const auto fits = [](const std::vector<int>& ranks) { return FitsLayout({"1", "", ranks}, Layout()); };
+  EXPECT_TRUE(fits({0, 1}) && fits({0, 2, 4, 6}) && fits({0, 8}) && fits({2, 6}) && fits({}));
+  EXPECT_TRUE(fits({0, 1, 2, 3, 4, 5, 6, 7})) << "what shares tensors, and all replicas";
+  EXPECT_FALSE(fits({0, 1, 2, 3})) << "half of the replicas";
+  EXPECT_FALSE(fits({0, 3, 4, 7}));
+  Workload wide = TestWorkload();
+  wide.tp = 8, wide.dp = 2;
+  EXPECT_FALSE(FitsLayout({"1", "", {0, 1, 2, 3}}, wide)) << "half of what shares tensors";
+}
+
 // Names as profilers have them, shortened.
 TEST(KernelKind, IsToldByTheName) {
   const std::pair<const char*, StepPart> names[] = {

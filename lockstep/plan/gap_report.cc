@@ -1,5 +1,7 @@
 #include "lockstep/plan/gap_report.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -70,6 +72,11 @@ Json NotesJson(const Workload& work, const MeasuredParts& measured) {
         "of {:.0f} % of the communications not all members are given, or their ends do not fit: there, what is longer "
         "than the shortest of its kind counts as waiting",
         100 * (1 - measured.matched)));
+  if (!measured.odd_groups.empty())
+    notes.push_back(
+        fmt::format("ranks {} communicate in a group that this layout does not have ({} such groups): is it "
+                    "that of the job?",
+                    fmt::join(measured.odd_groups.front(), ", "), measured.odd_groups.size()));
   if (work.pp > 1 && std::cmp_less(measured.ranks.size(), work.accelerators))
     notes.push_back(fmt::format("{} of {} ranks are given: stages differ, so give one rank of each at least",
                                 measured.ranks.size(), work.accelerators));

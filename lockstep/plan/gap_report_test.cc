@@ -53,6 +53,16 @@ TEST(GapReport, TellsEachTermAndAddsUpOnBothSides) {
   EXPECT_EQ(report["slowest_ranks"][0]["rank"], 1);
 }
 
+TEST(GapReport, TellsOfGroupsThatTheLayoutDoesNotHave) {
+  const Candidate one = Laid("tp=2,pp=2");
+  MeasuredParts measured = MeasuredLike(one, 0, 0);
+  const auto notes = [&] { return GapReport(one, Rates{}, measured)["notes"].dump(); };
+  EXPECT_THAT(notes(), testing::Not(testing::HasSubstr("is it that of the job")));
+  measured.odd_groups = {{0, 1, 2, 3}, {4, 5, 6, 7}};
+  EXPECT_THAT(notes(), testing::HasSubstr("ranks 0, 1, 2, 3 communicate in a group that this layout does not have (2 "
+                                          "such groups): is it that of the job?"));
+}
+
 TEST(GapReport, AsText) {
   const Candidate one = Laid("tp=2,pp=2");
   Json report = GapReport(one, Rates{}, MeasuredLike(one, .1, 0));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "lockstep/plan/communication_kind.h"
@@ -89,6 +90,10 @@ class Measurement {
       if (rank.rank >= layout_.accelerators)
         return InvalidArgument("{}: rank {}, but --cluster has {} accelerators; expected those of the job", rank.path,
                                rank.rank, layout_.accelerators);
+      for (const trace::ProcessGroup& group : rank.groups)
+        if (std::ranges::find(group.ranks, rank.rank) != group.ranks.end())
+          if (const absl::Status fits = CheckGroup(group, layout_); !fits.ok())
+            return InvalidArgument("{}: {}", rank.path, Message(fits));
     }
     return absl::OkStatus();
   }
@@ -153,8 +158,9 @@ class Measurement {
     std::vector<StepPart> part_of_kernel, part_of_collective, waits_for;
     for (const std::string& name : of.kernels) part_of_kernel.push_back(KindOfKernel(name));
     for (const trace::Collective& one : of.collectives) {
-      const CommunicationKind kind =
-          KindOfCommunication(one, one.group == trace::kNoIndex ? nullptr : &of.groups[one.group], layout_);
+      const trace::ProcessGroup* const group = one.group == trace::kNoIndex ? nullptr : &of.groups[one.group];
+      if (group != nullptr && !FitsLayout(*group, layout_)) odd_groups_.insert(group->ranks);
+      const CommunicationKind kind = KindOfCommunication(one, group, layout_);
       part_of_collective.push_back(kind.part);
       waits_for.push_back(kind.spans_stages ? StepPart::kBubble : StepPart::kStragglers);
     }
@@ -233,6 +239,7 @@ class Measurement {
     for (const auto& [kernel, seconds] : kernels_)
       measured_.kernels.push_back({kernel.first, kernel.second, seconds / static_cast<double>(ranks_.size())});
     std::ranges::stable_sort(measured_.kernels, std::greater(), &KernelSeconds::seconds);
+    measured_.odd_groups.assign(odd_groups_.begin(), odd_groups_.end());
     measured_.counters = steps_.counters;
     for (const trace::KinetoRank& rank : ranks_)
       for (const trace::Counter& counter : rank.counters) Count(measured_.counters, counter.name, counter.count);
@@ -244,6 +251,7 @@ class Measurement {
   Arrivals arrivals_;
   std::vector<size_t> whole_;  // steps that are measured
   std::map<std::pair<std::string, StepPart>, double> kernels_;
+  std::set<std::vector<int>> odd_groups_;
   MeasuredParts measured_;
 };
 

@@ -36,11 +36,12 @@ struct MeasuredParts {
   std::vector<int64_t> steps;
   bool ends_are_known = true;  // else there is no step behind any of the steps: none has the time up to the next
   double matched = 1;          // share of communications of which all members are given
+  std::vector<std::vector<int>> odd_groups;  // ranks that communicate in groups which this layout does not have
   std::vector<trace::Counter> counters;
 };
 
-// kInvalidArgument: no work on a device, no steps, ranks of another world than the layout's; and what FindSteps
-// refuses.
+// kInvalidArgument: no work on a device, no steps, ranks of another world than the layout's, or whose groups are
+// of another layout; and what FindSteps refuses.
 absl::StatusOr<MeasuredParts> MeasureParts(std::vector<trace::KinetoRank> ranks, const Workload& layout);
 
 }  // namespace lockstep::plan

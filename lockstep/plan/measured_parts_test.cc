@@ -64,6 +64,17 @@ Durations Usual() {
   return usual;
 }
 
+TEST(MeasuredParts, FilesOfAnotherLayoutAreNamed) {
+  std::vector<std::vector<TestKernel>> kernels;
+  for (int rank = 0; rank < 4; ++rank) kernels.push_back(Usual().Of(rank));
+  Workload other = TwoByTwo();
+  other.tp = 4, other.dp = 1;
+  const auto measured = MeasureParts(ReadTestRanks(kernels, 4).value(), other);
+  EXPECT_THAT(std::string(measured.status().message()),
+              testing::AllOf(HasSubstr("rank-0.json.gz"), HasSubstr("\"mesh_tp\" has 2 ranks"), HasSubstr("tp=4")));
+  EXPECT_EQ(Measure(kernels, TwoByTwo()).odd_groups.size(), 0U);
+}
+
 // Whatever part takes longer, that part is told, by as much.
 TEST(MeasuredParts, EachPartIsToldByItsTime) {
   const Durations usual = Usual();

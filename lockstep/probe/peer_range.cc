@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "lockstep/base/lower_median.h"
+#include "lockstep/incident/some.h"
 
 namespace lockstep::probe {
 namespace {
@@ -29,7 +30,7 @@ struct Value {
 struct Group {
   std::string unit;
   std::vector<Value> now;
-  std::vector<double> before;
+  std::map<std::string, std::vector<double>> before;  // by node
 };
 using Groups = std::map<std::pair<std::string, std::string>, Group>;  // by test and type
 
@@ -44,7 +45,7 @@ Groups GroupsOf(std::span<const NodeReport> nodes, std::span<const NodeReport> h
       Group& group = groups[{one.name, bits ? report.isa : report.type}];
       group.unit = one.unit;
       if (now) group.now.push_back({report.node, one.value});
-      if (!now && one.ok) group.before.push_back(one.value);
+      if (!now && one.ok) group.before[report.node].push_back(one.value);
     }
   };
   for (const NodeReport& report : nodes) add(report, true);
@@ -80,9 +81,17 @@ std::string RangeText(const Range& range) {
 
 void JudgeRates(const std::string& test, const std::string& type, const Group& group, Judgement& judgement) {
   if (group.now.empty()) return;
-  std::vector<double> values = group.before;
-  for (const Value& one : group.now) values.push_back(one.value);
-  Range range = RangeOf(values, test, group.unit);
+  std::vector<double> values;
+  std::set<std::string> nodes;
+  for (const auto& [node, own] : group.before) {
+    values.push_back(BetterMedian(own, KindOf(group.unit)));
+    nodes.insert(node);
+  }
+  for (const Value& one : group.now) {
+    values.push_back(one.value);
+    nodes.insert(one.node);
+  }
+  Range range = RangeOf(values, nodes.size(), test, group.unit);
   range.type = type;
   range.nodes = static_cast<int>(group.now.size());
   range.history = static_cast<int>(group.before.size());
@@ -114,6 +123,12 @@ void JudgeRates(const std::string& test, const std::string& type, const Group& g
   judgement.findings.insert(judgement.findings.end(), outside.begin(), outside.end());
 }
 
+std::string SideText(double bits, const std::vector<std::string>& nodes) {
+  std::vector<std::string> names;
+  incident::TellSome(nodes, "nodes", names, [&](const std::string& node) { names.push_back(node); });
+  return fmt::format("{:08x} on {}", static_cast<uint32_t>(bits), fmt::join(names, ", "));
+}
+
 void JudgeBits(const std::string& test, const Group& group, Judgement& judgement) {
   std::map<double, std::vector<std::string>> holders;
   for (const Value& one : group.now) holders[one.value].push_back(one.node);
@@ -123,20 +138,19 @@ void JudgeBits(const std::string& test, const Group& group, Judgement& judgement
     with_most = nodes.size() == most ? with_most + 1 : nodes.size() > most ? 1 : with_most;
     most = std::max(most, nodes.size());
   }
-  std::vector<std::string> texts, all;
-  for (const auto& [bits, nodes] : holders) {
-    texts.push_back(fmt::format("{:08x} on {}", static_cast<uint32_t>(bits), fmt::join(nodes, ", ")));
-    all.insert(all.end(), nodes.begin(), nodes.end());
-  }
-  std::ranges::sort(all);
-  const std::string text = fmt::format("{}", fmt::join(texts, "; "));
   if (with_most > 1) {
+    std::vector<std::string> all, sides;
+    for (const Value& one : group.now) all.push_back(one.node);
+    incident::TellSome(holders, "checksums", sides,
+                       [&](const auto& side) { sides.push_back(SideText(side.first, side.second)); });
     const double each = 1.0 / static_cast<double>(holders.size());
-    judgement.findings.push_back({all, test, each, "no majority: " + text});
+    judgement.findings.push_back({all, test, each, fmt::format("no majority: {}", fmt::join(sides, "; "))});
     return;
   }
+  const auto majority = std::ranges::find_if(holders, [&](const auto& side) { return side.second.size() == most; });
   for (const auto& [bits, nodes] : holders) {
     if (nodes.size() == most) continue;
+    const std::string text = SideText(majority->first, majority->second) + "; " + SideText(bits, nodes);
     for (const std::string& node : nodes) judgement.findings.push_back({{node}, test, kMajorityConfidence, text});
   }
 }
@@ -186,8 +200,7 @@ void JudgeLinks(std::span<const NodeReport> nodes, Judgement& judgement) {
 
 }  // namespace
 
-Range RangeOf(std::vector<double> values, const std::string& test, const std::string& unit) {
-  const size_t n = values.size();
+Range RangeOf(std::vector<double> values, size_t n, const std::string& test, const std::string& unit) {
   Range range{.test = test, .unit = unit, .nodes = static_cast<int>(n), .learnt = n >= kLearnable};
   range.median = BetterMedian(values, KindOf(unit));
   const bool disk = IsDisk(test);

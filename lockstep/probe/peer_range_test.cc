@@ -52,7 +52,7 @@ class Noise {
 };
 
 std::vector<size_t> Outside(const std::vector<double>& values) {
-  const Range range = RangeOf(values, "memory.all", "GB/s");
+  const Range range = RangeOf(values, values.size(), "memory.all", "GB/s");
   std::vector<size_t> outside;
   for (size_t i = 0; i < values.size(); ++i)
     if (values[i] < range.median * (1 - range.tolerance)) outside.push_back(i);
@@ -93,6 +93,22 @@ TEST(PeerRange, ASmallSpreadIsLearntAndTightens) {
   EXPECT_GT(judgement.findings[0].confidence, 0.98);
   EXPECT_THAT(judgement.findings[0].evidence,
               HasSubstr("8.5 GB/s, 15 % worse than its peers of type \"a\": median 9.99"));
+}
+
+// Three nodes say ten times what they have said, or nearly: that tells nothing of what others are like.
+TEST(PeerRange, ANodeCountsOnceHoweverOftenItWasLearnt) {
+  std::vector<NodeReport> history;
+  for (int i = 0; i < 10; ++i)
+    for (const NodeReport& node : Nodes({Rate(10), Rate(10.1 + 0.001 * i), Rate(9.9)})) history.push_back(node);
+  const Judgement judgement = JudgePeers(Nodes({Rate(10), Rate(10), Rate(8.5)}), history);
+  ASSERT_THAT(judgement.ranges, SizeIs(1));
+  EXPECT_FALSE(judgement.ranges[0].learnt);
+  EXPECT_EQ(judgement.ranges[0].history, 3);
+  EXPECT_NEAR(judgement.ranges[0].tolerance, 0.30, 1e-9);
+  EXPECT_THAT(judgement.findings, IsEmpty()) << "15 % less";
+  const std::vector<NodeReport> twenty = Nodes(std::vector<Measurement>(20, Rate(10)));
+  EXPECT_FALSE(JudgePeers(twenty, twenty).ranges.at(0).learnt) << "40 values, of 20 nodes";
+  EXPECT_TRUE(JudgePeers(twenty, Nodes(std::vector<Measurement>(30, Rate(10)))).ranges.at(0).learnt);
 }
 
 TEST(PeerRange, OrderOfNodesChangesNothing) {
@@ -153,6 +169,22 @@ TEST(PeerRange, BitsGoByMajorityAndTiesAreAmbiguous) {
     EXPECT_EQ(tie.findings[0].suspects.size(), crcs.size());
     EXPECT_LE(tie.findings[0].confidence, 0.5);
   }
+}
+
+// What is told of each grows with the nodes, and not with their square.
+TEST(PeerRange, OfManyNodesWithTheSameBitsSomeAreTold) {
+  std::vector<Measurement> bits(300, Bits(7));
+  for (size_t i = 0; i < bits.size(); i += 3) bits[i] = Bits(8);
+  const Judgement judgement = JudgePeers(Nodes(bits));
+  ASSERT_THAT(judgement.findings, SizeIs(100));
+  EXPECT_EQ(judgement.findings[99].evidence,
+            "00000007 on n001, n002, n004, n005, n007, n008, n010, n011, ... and 192 more nodes; "
+            "00000008 on n000, n003, n006, n009, n012, n015, n018, n021, ... and 92 more nodes");
+  for (size_t i = 0; i < bits.size(); ++i) bits[i] = Bits(static_cast<uint32_t>(i));
+  const Judgement tie = JudgePeers(Nodes(bits));
+  ASSERT_THAT(tie.findings, SizeIs(1));
+  EXPECT_THAT(tie.findings[0].suspects, SizeIs(300));
+  EXPECT_THAT(tie.findings[0].evidence, testing::EndsWith("00000007 on n007; ... and 292 more checksums"));
 }
 
 TEST(PeerRange, WhoIsAtTwoBadLinksIsNamedElseBothEnds) {

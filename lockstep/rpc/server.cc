@@ -8,11 +8,14 @@
 
 #include "link.grpc.pb.h"
 #include "lockstep/base/mailbox.h"
+#include "lockstep/base/open_files.h"
 #include "lockstep/rpc/encode.h"
 #include "lockstep/rpc/outbox.h"
 
 namespace lockstep::rpc {
 namespace {
+
+constexpr uint64_t kMostNodes = 1 << 16;  // each has a connection
 
 class GrpcServer;
 
@@ -67,6 +70,7 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
   }
 
   absl::Status Listen(const std::string& address) {
+    AllowOpenFiles(kMostNodes);
     gpr_set_log_function([](gpr_log_func_args*) {});  // what is wrong we say ourselves, in one line
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator is to be refused, not joined

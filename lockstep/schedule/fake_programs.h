@@ -37,6 +37,14 @@ class FakePrograms {
     chmod(path.c_str(), 0755);
   }
 
+  // The folder is another one from then on.
+  void Rename(const std::string& name) {
+    const std::string renamed = folder_ + " " + name;
+    std::filesystem::rename(folder_, renamed);
+    folder_ = renamed;
+    setenv("PATH", (folder_ + ":/usr/bin:/bin").c_str(), 1);
+  }
+
   // "scontrol|requeue|17"
   std::vector<std::string> Calls(const std::string& program = "") const {
     std::vector<std::string> calls;

@@ -1,10 +1,14 @@
 #include "lockstep/schedule/slurm.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <map>
+#include <set>
 #include <string_view>
+#include <utility>
 
 namespace lockstep::schedule {
 namespace {
@@ -73,6 +77,21 @@ std::string GresPerNode(const std::string& tres, int nodes) {
   return all;
 }
 
+// The same of "mem=2000M" or "mem=1.50T".
+std::string MemoryPerNode(const std::string& tres, int nodes) {
+  constexpr std::string_view kName = "mem=", kUnits = "MGTP";
+  for (const std::string_view part : Split(tres, ",")) {
+    if (!part.starts_with(kName)) continue;
+    double number = 0;
+    const auto [unit, error] = std::from_chars(part.data() + kName.size(), part.data() + part.size(), number);
+    const size_t power = unit != part.data() + part.size() ? kUnits.find(*unit) : 0;
+    if (error != std::errc() || power == std::string_view::npos || nodes <= 0) return "";
+    const auto megabytes = static_cast<int64_t>(std::ldexp(number, static_cast<int>(10 * power)));
+    return megabytes > 0 && megabytes % nodes == 0 ? fmt::format("{}M", megabytes / nodes) : "";
+  }
+  return "";
+}
+
 bool HasGres(const std::string& tres) {
   return tres.find("gres/") != std::string::npos || tres.find("gres:") != std::string::npos;
 }
@@ -81,9 +100,26 @@ void Add(Words& words, const char* flag, const std::string& value) {
   if (!value.empty()) words.push_back(fmt::format("{}={}", flag, value));
 }
 
-std::string Joined(const std::vector<std::string>& texts) {
+// "1-02:03:04", "3:04". Nothing where the clocks differ ("INVALID").
+Seconds Elapsed(std::string_view text) {
+  constexpr std::array kSeconds = {1, 60, 3600, 86400};
+  const std::vector<std::string_view> parts = Split(text, "-:");
+  double seconds = 0;
+  for (size_t i = 0; i < std::min(parts.size(), kSeconds.size()); ++i)
+    seconds += kSeconds[i] * NumberOf(parts[parts.size() - 1 - i]);
+  return Seconds{seconds};
+}
+
+// "8-10,12"
+std::string RangesOf(const std::set<int>& numbers, size_t digits) {
   std::string all;
-  for (const std::string& text : texts) all += (all.empty() ? "" : ",") + text;
+  for (auto it = numbers.begin(); it != numbers.end();) {
+    const int first = *it;
+    int last = first;
+    while (++it != numbers.end() && *it == last + 1) last = *it;
+    all += fmt::format("{}{:0{}}", all.empty() ? "" : ",", first, digits);
+    if (last != first) all += fmt::format("-{:0{}}", last, digits);
+  }
   return all;
 }
 
@@ -110,9 +146,14 @@ absl::StatusOr<JobShape> ParseJob(const std::string& text) {
   shape.time_limit = of("TimeLimit");
   shape.constraint = of("Features");
   shape.reservation = of("Reservation");
-  if (const std::string memory = of("MinMemoryNode"); memory != "0") shape.memory_per_node = memory;
-  if (const std::string memory = of("MinMemoryCPU"); memory != "0") shape.memory_per_cpu = memory;
   const int nodes = NumberOf(of("NumNodes"));
+  // What it has goes before what it asked for: memory for each GPU, or by default, is not among the latter.
+  for (const char* all : {"AllocTRES", "TRES"})
+    if (shape.memory_per_node.empty()) shape.memory_per_node = MemoryPerNode(of(all), nodes);
+  if (shape.memory_per_node.empty()) {
+    shape.memory_per_node = of("MinMemoryNode");  // 0: all that a node has
+    shape.memory_per_cpu = of("MinMemoryCPU");
+  }
   shape.gres = GresOf(of("TresPerNode"));
   for (const char* all : {"AllocTRES", "TRES", "ReqTRES"})
     if (shape.gres.empty()) shape.gres = GresPerNode(of(all), nodes);
@@ -130,10 +171,10 @@ absl::StatusOr<std::vector<Request>> ParseQueue(const std::string& text) {
   std::vector<Request> requests;
   for (const std::string_view line : Split(text, "\n")) {
     const std::vector<std::string_view> parts = Split(line, "|");
-    if (parts.size() < 2 || !IsNumber(parts[0]))
-      return DataLoss("squeue: expected JOB|STATE|HOST, found \"{}\"", line.substr(0, 80));
-    const bool runs = parts[1] == "RUNNING";
-    requests.push_back({std::string(parts[0]), runs, parts.size() > 2 ? std::string(parts[2]) : ""});
+    if (parts.size() < 3 || !IsNumber(parts[0]))
+      return DataLoss("squeue: expected JOB|STATE|TIME|HOST, found \"{}\"", line.substr(0, 80));
+    requests.push_back({std::string(parts[0]), std::string(parts[1]), Elapsed(parts[2]),
+                        parts.size() > 3 ? std::string(parts[3]) : ""});
   }
   return requests;
 }
@@ -149,6 +190,24 @@ std::vector<std::string> Lines(const std::string& text) {
   std::vector<std::string> lines;
   for (const std::string_view line : Split(text, " \n")) lines.emplace_back(line);
   return lines;
+}
+
+std::string Folded(const std::vector<std::string>& hosts) {
+  constexpr size_t kMostDigits = 9;                                // of an int
+  std::map<std::pair<std::string, size_t>, std::set<int>> groups;  // by what goes before the number, and its digits
+  for (const std::string& host : hosts) {
+    const size_t digits = std::min(host.size() - (host.find_last_not_of("0123456789") + 1), kMostDigits);
+    const size_t begin = host.size() - digits;
+    groups[{host.substr(0, begin), digits}].insert(NumberOf(std::string_view(host).substr(begin)));
+  }
+  std::string all;
+  for (const auto& [key, numbers] : groups) {
+    const auto& [prefix, digits] = key;
+    const std::string ranges = digits > 0 ? RangesOf(numbers, digits) : "";
+    all += fmt::format("{}{}", all.empty() ? "" : ",", prefix);
+    all += numbers.size() > 1 ? fmt::format("[{}]", ranges) : ranges;
+  }
+  return all;
 }
 
 bool IsHostName(const std::string& name) {
@@ -179,7 +238,7 @@ Words ShowJob(const std::string& job) { return {"scontrol", "--oneliner", "show"
 
 Words ShowRequests(const std::string& name) {
   return {"squeue", "--noheader", "--name=" + name, "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED",
-          "--format=%i|%T|%N"};
+          "--format=%i|%T|%M|%N"};
 }
 
 Words ShowHosts() { return {"sinfo", "--noheader", "--Node", "--format=%N"}; }
@@ -199,7 +258,7 @@ Words BeginSoon(const std::string& job) { return {"scontrol", "update", "JobId="
 Words Submit(const Submission& submission) {
   Words words = {"sbatch", "--parsable", "--nodes=1", "--no-requeue"};
   Add(words, "--job-name", submission.name);
-  Add(words, "--exclude", Joined(submission.not_on));
+  Add(words, "--exclude", Folded(submission.not_on));
   if (const std::optional<JobShape>& shape = submission.shape) {
     words.emplace_back("--ntasks=1");
     Add(words, "--partition", shape->partition);

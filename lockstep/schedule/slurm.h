@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/status.h"
+#include "lockstep/base/units.h"
 
 namespace lockstep::schedule {
 
@@ -25,16 +26,19 @@ absl::StatusOr<JobShape> ParseJob(const std::string& text);
 
 // A job that was submitted to bring a machine.
 struct Request {
-  std::string job;
-  bool runs = false;
-  std::string host;  // where it runs
+  std::string job, state;  // the latter as Slurm calls it: RUNNING
+  Seconds ran;             // so long
+  std::string host;        // where, once it is known
+  bool HasBegun() const { return state != "PENDING" && state != "CONFIGURING"; }
 };
-// One line each: id|state|hosts. An error names the line that makes no sense.
+// One line each: id|state|time|host. An error names the line that makes no sense.
 absl::StatusOr<std::vector<Request>> ParseQueue(const std::string& text);
 // The number in the answer of `sbatch --parsable`: "17", or "17;cluster".
 absl::StatusOr<std::string> ParseSubmitted(const std::string& text);
 
 std::vector<std::string> Lines(const std::string& text);
+// As Slurm writes them: "n[08-10],login". Thousands of them are an argument that no system takes as they are.
+std::string Folded(const std::vector<std::string>& hosts);
 
 // Letters, digits, dots, dashes and underscores. Anything else could name several machines, or all of them.
 bool IsHostName(const std::string& name);

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -31,8 +32,8 @@ bool Contains(const std::vector<std::string>& texts, const std::string& text) {
 
 bool IsOnPath(const std::string& program) {
   const char* path = std::getenv("PATH");
-  std::string rest = path != nullptr ? path : "";
-  for (std::replace(rest.begin(), rest.end(), ':', '\n'); const std::string& folder : Lines(rest))
+  std::istringstream folders(path != nullptr ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
     if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
   return false;
 }
@@ -80,7 +81,7 @@ class SlurmDriver final : public Driver {
     const auto requests = Look(kFarewell, {});
     if (!requests.ok()) return;
     for (const Request& request : *requests)
-      if (!request.runs) static_cast<void>(RunCommand(Cancel(request.job), {.at_most = kFarewell}));
+      if (!request.HasBegun()) static_cast<void>(RunCommand(Cancel(request.job), {.at_most = kFarewell}));
   }
 
   absl::Status Requeue() override {
@@ -132,10 +133,15 @@ class SlurmDriver final : public Driver {
     if (!requests.ok()) return Complain(wanted.incident, "Slurm does not say what is on its way", requests.status());
     std::vector<Request> coming;
     for (const Request& request : *requests)
-      if (!request.runs || !Contains(wanted.here, request.host)) coming.push_back(request);
+      if (IsComing(request, wanted)) coming.push_back(request);
     const int missing = wanted.machines - static_cast<int>(coming.size());
     if (missing < 0) CancelSome(wanted, coming, -missing, stop);
     if (missing > 0 && MayAsk(wanted)) AskFor(missing, wanted, stop);
+  }
+
+  bool IsComing(const Request& request, const Wanted& wanted) const {
+    const bool came = Contains(wanted.here, request.host) || Contains(wanted.banned, request.host);
+    return !came && (!request.HasBegun() || request.ran < options_.comes_within);
   }
 
   absl::StatusOr<std::vector<Request>> Look(Seconds at_most, const std::stop_token& stop) {
@@ -144,7 +150,7 @@ class SlurmDriver final : public Driver {
                         RunCommand(ShowRequests(options_.request_name), {.at_most = at_most}, stop));
     LS_ASSIGN_OR_RETURN(std::vector<Request> requests, ParseQueue(text));
     may_be_on_their_way_ =
-        std::any_of(requests.begin(), requests.end(), [](const Request& request) { return !request.runs; });
+        std::any_of(requests.begin(), requests.end(), [](const Request& request) { return !request.HasBegun(); });
     return requests;
   }
 
@@ -159,11 +165,11 @@ class SlurmDriver final : public Driver {
     was_refused_ = false;
     absl::StatusOr<Words> submit = Compose(wanted, stop);
     for (int i = 0; i < count && !stop.stop_requested(); ++i) {
+      may_be_on_their_way_ = true;  // Slurm may have it, whether it answers or not
       const absl::StatusOr<std::string> job = submit.ok() ? SubmitOnce(*submit, stop) : submit.status();
       was_refused_ = !job.ok();
       if (was_refused_) return Complain(wanted.incident, "Slurm gives no machine", job.status());
       ++asked_;
-      may_be_on_their_way_ = true;
       Tell({wanted.incident, "", fmt::format("asked Slurm for a machine: job {}", *job)}, &Counts::asked);
     }
   }
@@ -208,7 +214,7 @@ class SlurmDriver final : public Driver {
   // One that runs is about to join, and ends by itself if it comes for nothing.
   void CancelSome(const Wanted& wanted, const std::vector<Request>& coming, int count, const std::stop_token& stop) {
     for (const Request& request : coming) {
-      if (request.runs || count-- <= 0) continue;
+      if (request.HasBegun() || count-- <= 0) continue;
       const absl::Status cancelled = RunCommand(Cancel(request.job), {.at_most = options_.at_most}, stop).status();
       const int64_t incident = wanted.incident != 0 ? wanted.incident : incident_;
       if (!cancelled.ok()) return Complain(incident, "Slurm keeps a request that is not needed any more", cancelled);

@@ -1,7 +1,7 @@
 // Slurm as a Driver, by its commands. A machine is asked for by a job of one node that is named after the run, so that
-// whoever leads the run next finds it and asks for no other. It is taken for one that is on its way until its host is
-// among those that are `here`, and cancelled while it has not begun and is not wanted any more. One that never comes is
-// asked for again, later and later.
+// whoever leads the run next finds it and asks for no other. It is on its way until its host is, or was, among those
+// that are `here`, or it has run for long without coming; it is cancelled while it has not begun and is not wanted any
+// more, and never later, for it may be training. One that never comes is asked for again, later and later.
 // Thread-safe. One thread of its own, which sleeps while nothing is wanted; each command has `at_most` to answer.
 #pragma once
 
@@ -23,6 +23,7 @@ struct SlurmOptions {
   Words begin_now{};           // runs BeginNowMain() of the job behind it, and outlives us; empty: nobody does
   Seconds at_most{30};         // for each command
   Seconds look_again{5};       // whether what was asked for is still on its way
+  Seconds comes_within{300};   // from the begin of its job, or it is not on its way any more
   Seconds ask_again{30};       // when it is not: the first time; doubled each time
 };
 

@@ -26,7 +26,7 @@ class SlurmDriverTest : public testing::Test {
         "case \"$*\" in *'show job'*) echo 'JobId=9 Partition=p NumNodes=2 NumCPUs=4 Requeue=1 BatchFlag=1';; esac");
     fakes_.Add("squeue", "cat $folder/queue");
     fakes_.Add("sinfo", "printf 'n1\\nn2\\nn3\\n'");
-    fakes_.Add("sbatch", "cat >$folder/script; echo '17|PENDING|' >>$folder/queue; echo 17");
+    fakes_.Add("sbatch", "cat >$folder/script; echo '17|PENDING|0:00|' >>$folder/queue; echo 17");
     fakes_.Add("scancel", ": >$folder/queue");
     fakes_.Write("queue", "");
   }
@@ -66,7 +66,7 @@ TEST_F(SlurmDriverTest, AsksForAMachineOfTheSameKind) {
   driver_->Want(one_);
   EXPECT_THAT(Texts(1), ElementsAre("asked Slurm for a machine: job 17"));
   EXPECT_THAT(fakes_.Calls("sbatch"),
-              ElementsAre("sbatch|--parsable|--nodes=1|--no-requeue|--job-name=lockstep-x|--exclude=n1,n2|--ntasks=1|"
+              ElementsAre("sbatch|--parsable|--nodes=1|--no-requeue|--job-name=lockstep-x|--exclude=n[1-2]|--ntasks=1|"
                           "--partition=p|--cpus-per-task=2|/dev/stdin|/opt/lockstep|--nproc-per-node|2"));
   EXPECT_EQ(fakes_.Text("script"), kStandbyScript);
   EXPECT_EQ(driver_->counts().asked, 1);
@@ -92,20 +92,59 @@ TEST_F(SlurmDriverTest, AsksOnceHoweverOftenItIsWanted) {
 }
 
 TEST_F(SlurmDriverTest, DoesNotAskForWhatAnotherCoordinatorHasAskedFor) {
-  fakes_.Write("queue", "12|PENDING|\n");
+  fakes_.Write("queue", "12|PENDING|0:00|\n");
   Start();
   driver_->Want(one_);
   Until([&] { return fakes_.Calls("squeue").size() > 3; });
   EXPECT_THAT(fakes_.Calls("sbatch"), IsEmpty());
-  EXPECT_THAT(fakes_.Calls("squeue").front(),
-              "squeue|--noheader|--name=lockstep-x|--states=PENDING,CONFIGURING,RUNNING,SUSPENDED|--format=%i|%T|%N");
+  EXPECT_THAT(
+      fakes_.Calls("squeue").front(),
+      "squeue|--noheader|--name=lockstep-x|--states=PENDING,CONFIGURING,RUNNING,SUSPENDED|--format=%i|%T|%M|%N");
 }
 
 TEST_F(SlurmDriverTest, AMachineThatHasComeIsNotOnItsWay) {
-  fakes_.Write("queue", "12|RUNNING|n2\n");
+  fakes_.Write("queue", "12|RUNNING|0:10|n2\n");
   Start();
   driver_->Want(one_);
   EXPECT_THAT(Texts(1), ElementsAre("asked Slurm for a machine: job 17"));
+}
+
+// Slurm suspends it, or its machine was lost and its job runs on, or it never finds the coordinator.
+TEST_F(SlurmDriverTest, WhatCameOrNeverWillIsNotOnItsWay) {
+  fakes_.Write("queue", "11|SUSPENDED|0:09|n2\n12|RUNNING|0:10|lost\n13|RUNNING|5:01|n3\n14|SUSPENDED|1-00:00:00|n4\n");
+  Start();
+  driver_->Want({.machines = 1, .incident = 3, .here = {"n1", "n2"}, .banned = {"lost"}});
+  EXPECT_THAT(Texts(1), ElementsAre("asked Slurm for a machine: job 17"));
+}
+
+TEST_F(SlurmDriverTest, AMachineIsGivenItsTimeToCome) {
+  for (const char* queue : {"12|RUNNING|4:59|n3\n", "12|CONFIGURING|0:00|n3\n"}) {
+    fakes_.Write("queue", queue);
+    Start();
+    driver_->Want(one_);
+    const size_t looked = fakes_.Calls("squeue").size();
+    Until([&] { return fakes_.Calls("squeue").size() > looked + 3; });
+    EXPECT_THAT(fakes_.Calls("sbatch"), IsEmpty()) << queue;
+  }
+}
+
+// Its job may have begun on a machine of ours.
+TEST_F(SlurmDriverTest, CancelsNothingThatHasBegun) {
+  fakes_.Write("queue", "11|SUSPENDED|0:09|n2\n12|RUNNING|0:10|n3\n17|CONFIGURING|0:00|n4\n");
+  fakes_.Add("scancel", "sed -i /$1/d $folder/queue");
+  Start();
+  driver_->Want({.drains = {{"n4", "why", 2}}});
+  EXPECT_THAT(Texts(2), testing::Contains("job 17 of Slurm is not needed any more: cancelled"));
+  EXPECT_THAT(fakes_.Calls("scancel"), ElementsAre("scancel|17"));
+}
+
+TEST_F(SlurmDriverTest, CancelsNothingThatHasBegunWhenTheJobEnds) {
+  fakes_.Write("queue", "11|SUSPENDED|0:09|n2\n12|RUNNING|0:10|n3\n18|PENDING|0:00|\n");
+  Start();
+  driver_->Want({.machines = 2, .incident = 3, .here = {"n1", "n2"}});
+  Until([&] { return fakes_.Calls("squeue").size() > 1; });
+  driver_->End();
+  EXPECT_THAT(fakes_.Calls("scancel"), ElementsAre("scancel|18"));
 }
 
 TEST_F(SlurmDriverTest, CancelsWhatIsNotNeededAnyMore) {
@@ -121,7 +160,7 @@ TEST_F(SlurmDriverTest, LeavesAloneWhatIsAboutToJoin) {
   Start();
   driver_->Want(one_);
   Texts(1);
-  fakes_.Write("queue", "17|RUNNING|n3\n");
+  fakes_.Write("queue", "17|RUNNING|0:10|n3\n");
   const size_t looked = fakes_.Calls("squeue").size();  // before it may look for the last time
   driver_->Want({});
   Until([&] { return fakes_.Calls("squeue").size() > looked; });
@@ -144,12 +183,33 @@ TEST_F(SlurmDriverTest, CancelsWhatIsOnItsWayWhenTheJobEnds) {
   EXPECT_THAT(fakes_.Calls("scancel"), ElementsAre("scancel|17"));
 }
 
+// Slurm has the request, and is about to say so.
+TEST_F(SlurmDriverTest, CancelsWhatWasBeingAskedForWhenTheJobEnds) {
+  fakes_.Add("sbatch", "cat >/dev/null; echo '17|PENDING|0:00|' >>$folder/queue; sleep 1000");
+  Start();
+  driver_->Want(one_);
+  Until([&] { return !fakes_.Text("queue").empty(); });
+  driver_->End();
+  EXPECT_THAT(fakes_.Calls("scancel"), ElementsAre("scancel|17"));
+}
+
+// 128 KiB are the most that Linux takes as one argument.
+TEST_F(SlurmDriverTest, AsksInAJobOfManyNodes) {
+  fakes_.Add("sinfo", "seq -f gpu-node-%.0f 100000 109999");
+  Start();
+  Wanted wanted{.machines = 1, .incident = 3};
+  for (int i = 0; i < 9999; ++i) wanted.here.push_back(fmt::format("gpu-node-{}", 100000 + i));
+  driver_->Want(wanted);
+  EXPECT_THAT(Texts(1), ElementsAre("asked Slurm for a machine: job 17"));
+  EXPECT_THAT(fakes_.Calls("sbatch").front(), HasSubstr("|--exclude=gpu-node-[100000-109998]|"));
+}
+
 TEST_F(SlurmDriverTest, TheUsersScriptIsToldWhereTheCoordinatorIs) {
   Start({.coordinator = "lead:29400", .script = "mine.sbatch"});
   driver_->Want(one_);
   Texts(1);
   EXPECT_THAT(fakes_.Calls("sbatch"), ElementsAre("sbatch|--parsable|--nodes=1|--no-requeue|--job-name=lockstep-x|"
-                                                  "--exclude=n1,n2|mine.sbatch|lead:29400"));
+                                                  "--exclude=n[1-2]|mine.sbatch|lead:29400"));
 }
 
 TEST_F(SlurmDriverTest, DrainsWithTheReason) {
@@ -188,7 +248,7 @@ TEST_F(SlurmDriverTest, GarbageAsksForNothing) {
   fakes_.Add("squeue", "echo 'what?'");
   Start();
   driver_->Want(one_);
-  EXPECT_THAT(Texts(1).front(), HasSubstr("squeue: expected JOB|STATE|HOST, found \"what?\""));
+  EXPECT_THAT(Texts(1).front(), HasSubstr("squeue: expected JOB|STATE|TIME|HOST, found \"what?\""));
   Until([&] { return driver_->counts().refused > 2; });
   EXPECT_THAT(fakes_.Calls("sbatch"), IsEmpty());
   fakes_.Add("squeue", "cat $folder/queue");
@@ -243,6 +303,12 @@ TEST_F(SlurmDriverTest, DoesNotBeginAnewWhatMayNotBe) {
   EXPECT_THAT(fakes_.Calls("scontrol"), SizeIs(1));
   Start();
   EXPECT_EQ(Message(driver_->Requeue()), "the coordinator runs in no job of Slurm's");
+}
+
+TEST_F(SlurmDriverTest, FoldersOnPathMayHaveSpaces) {
+  for (const char* program : {"scontrol", "sbatch", "squeue", "scancel", "sinfo"}) fakes_.Add(program, "");
+  fakes_.Rename("a folder");
+  EXPECT_EQ(Message(CheckSlurm()), "");
 }
 
 TEST_F(SlurmDriverTest, IsNotStartedWhereThereIsNoSlurm) {

@@ -43,6 +43,31 @@ TEST(Slurm, SharesTheJobsGpusOutAmongItsNodes) {
   EXPECT_EQ(gres_of("TRES=cpu=64,node=2"), "");
 }
 
+// As --mem=0 and --mem-per-gpu=500 leave it.
+TEST(Slurm, SharesTheJobsMemoryOutAmongItsNodes) {
+  const auto memory_of = [](const std::string& fields) {
+    const JobShape shape = *ParseJob("JobId=1 NumNodes=2 " + fields);
+    return shape.memory_per_node + "|" + shape.memory_per_cpu;
+  };
+  EXPECT_EQ(memory_of("TRES=cpu=2,mem=2000M,node=2 MinMemoryNode=0"), "1000M|");
+  EXPECT_EQ(memory_of("TRES=cpu=2,mem=1000M,node=2,gres/gpu=2 MinMemoryNode=100M MemPerTres=gres:gpu:500"), "500M|");
+  EXPECT_EQ(memory_of("ReqTRES=cpu=2,mem=1M AllocTRES=cpu=2,mem=1.50T MinMemoryNode=0"), "786432M|");
+  EXPECT_EQ(memory_of("TRES=cpu=4,mem=400M,node=2 MinMemoryCPU=100M"), "200M|");
+  EXPECT_EQ(memory_of("TRES=cpu=3,mem=301M,node=2 MinMemoryCPU=100M"), "|100M") << "not the same on each";
+  EXPECT_EQ(memory_of("TRES=cpu=2,mem=1999M,node=2 MinMemoryNode=0"), "0|") << "all that a node has";
+  EXPECT_EQ(memory_of("TRES=cpu=2,node=2 MinMemoryNode=300M"), "300M|") << "Slurm does not share memory out";
+  EXPECT_EQ(memory_of("TRES=mem=,mem=2Q"), "|");
+}
+
+TEST(Slurm, FoldsHosts) {
+  EXPECT_EQ(Folded({}), "");
+  EXPECT_EQ(Folded({"n1"}), "n1");
+  EXPECT_EQ(Folded({"n10", "n9", "n8", "n12", "n11", "login", "n08", "n09"}), "login,n[8-9],n[08-12]");
+  EXPECT_EQ(Folded({"r1n01", "r1n03", "r2n01", "7", "n1.site"}), "7,n1.site,r1n[01,03],r2n01") << "no number behind";
+  EXPECT_EQ(Folded({"n12345678901", "n12345678902"}), "n12[345678901-345678902]");
+  EXPECT_EQ(Folded({"n099", "n100", "n099"}), "n[099-100]");
+}
+
 TEST(Slurm, SaysWhereTheGpusOfANodeAreNotKnown) {
   const auto why = [](const std::string& fields) { return ParseJob("JobId=1 NumNodes=2 " + fields)->gres_unclear; };
   EXPECT_EQ(why("TRES=cpu=64,gres/gpu=15"), "TRES=cpu=64,gres/gpu=15 on 2 nodes does not tell what each has");
@@ -57,15 +82,20 @@ TEST(Slurm, RequeuesBatchJobsOnlyThatMayBe) {
 }
 
 TEST(Slurm, ReadsTheQueue) {
-  const auto queue = ParseQueue("17|PENDING|\n18|RUNNING|n3\n");
+  const auto queue = ParseQueue("17|PENDING|0:00|\n18|RUNNING|1-02:03:04|n3\n19|SUSPENDED|INVALID|n4\n");
   ASSERT_TRUE(queue.ok()) << queue.status();
-  ASSERT_EQ(queue->size(), 2u);
-  EXPECT_FALSE((*queue)[0].runs);
-  EXPECT_TRUE((*queue)[1].runs);
+  ASSERT_EQ(queue->size(), 3u);
+  EXPECT_FALSE((*queue)[0].HasBegun());
+  EXPECT_EQ((*queue)[0].ran.value, 0);
+  EXPECT_EQ((*queue)[0].host, "");
+  EXPECT_TRUE((*queue)[1].HasBegun());
+  EXPECT_EQ((*queue)[1].ran.value, 93784) << "86,400 + 2 * 3600 + 3 * 60 + 4";
   EXPECT_EQ((*queue)[1].host, "n3");
+  EXPECT_TRUE((*queue)[2].HasBegun());
+  EXPECT_EQ((*queue)[2].ran.value, 0) << "the clocks differ";
   EXPECT_TRUE(ParseQueue("")->empty());
   EXPECT_EQ(Message(ParseQueue("slurm_load_jobs: bad\n").status()),
-            "squeue: expected JOB|STATE|HOST, found \"slurm_load_jobs: bad\"");
+            "squeue: expected JOB|STATE|TIME|HOST, found \"slurm_load_jobs: bad\"");
 }
 
 TEST(Slurm, ReadsTheNumberOfAJob) {
@@ -92,7 +122,7 @@ TEST(Slurm, NamesRequestsAfterTheRun) {
 TEST(Slurm, AsksForOneMoreOfTheSameKind) {
   const Submission like{"name", {"n1", "n2"}, *ParseJob(kJob), "/dev/stdin", {"/opt/lockstep", "--ranks", "a b"}};
   EXPECT_THAT(Submit(like),
-              ElementsAre("sbatch", "--parsable", "--nodes=1", "--no-requeue", "--job-name=name", "--exclude=n1,n2",
+              ElementsAre("sbatch", "--parsable", "--nodes=1", "--no-requeue", "--job-name=name", "--exclude=n[1-2]",
                           "--ntasks=1", "--partition=gpu", "--qos=normal", "--time=1-00:00:00",
                           "--constraint=rack1&v100", "--cpus-per-task=32", "--mem=500G", "--gres=gpu:8", "--exclusive",
                           "/dev/stdin", "/opt/lockstep", "--ranks", "a b"));

@@ -1,4 +1,7 @@
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 
 #include <filesystem>
 #include <fstream>
@@ -199,16 +202,164 @@ TEST_F(Deaths, AReaderThatDiesHoldsNothing) {
   ls_stage_detach(reader);
 }
 
-// Opens nothing more while it lives.
-struct NoMoreFiles {
-  NoMoreFiles() {
-    getrlimit(RLIMIT_NOFILE, &before);
-    const rlimit none{0, before.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &none);
+// A simulation that never waits finds that out, too.
+TEST_F(Deaths, AReaderThatDiesIsNotInTheWayOfAWriterThatDoesNotWait) {
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 1));
+  Child child([&](Child& self) {
+    ls_stage* reader = Attach();
+    for (int64_t step = 0; step < 4; ++step) {  // all that there is room for
+      ls_stage_step held;
+      if (step == 0) self.Ready();
+      ls_stage_next(reader, 60, &held);
+    }
+    self.Stop();
+  });
+  for (int64_t step = 0; step < 4; ++step) {
+    while (Taken(writer).second < step) {
+    }
+    ASSERT_EQ(LS_STAGE_OK, Put(writer, step));
   }
-  ~NoMoreFiles() { setrlimit(RLIMIT_NOFILE, &before); }
-  rlimit before{};
-};
+  while (Taken(writer).second < 4) {
+  }
+  EXPECT_EQ(LS_STAGE_TIMEOUT, Put(writer, 4));
+  child.Kill();
+  const int64_t deadline = ls_stage_deadline(60);
+  while (Put(writer, 4) == LS_STAGE_TIMEOUT && ls_stage_now_ns() < deadline) {
+  }
+  EXPECT_EQ(4, ls_stage_last_step(writer));
+  EXPECT_EQ(std::pair(1, 0), Taken(writer));
+  ls_stage_close(writer, 0);
+}
+
+// In the middle of ls_drop_reader(): at its first store to a slot, which lies in a page that this process can't write
+// to.
+TEST_F(Deaths, WhoIsKilledWhileItDropsADeadReader) {
+  ls_stage* writer = Open(Options(LS_STAGE_LOSSLESS, 1));
+  Put(writer, 0);
+  Child dead([&](Child& self) {
+    ls_stage* reader = Attach();
+    ls_stage_step step;
+    ls_stage_next(reader, 0, &step);
+    self.Stop();
+  });
+  dead.Kill();
+  ASSERT_EQ(1, Taken(writer).second);
+  const pid_t dropper = fork();
+  if (dropper == 0) {
+    constexpr uintptr_t kPage = 4096;
+    static uintptr_t first;
+    first = reinterpret_cast<uintptr_t>(writer->slots) / kPage * kPage;
+    if (reinterpret_cast<uintptr_t>(ls_reader(writer, 0) + 1) > first) _exit(4);
+    signal(SIGSEGV, [](int) {
+      mprotect(reinterpret_cast<void*>(first), kPage, PROT_READ | PROT_WRITE);  // the kernel writes to its lock
+      _exit(3);
+    });
+    ls_stream_lock(writer, ls_stage_deadline(60));
+    mprotect(reinterpret_cast<void*>(first), kPage, PROT_READ);
+    ls_drop_reader(writer, 0);
+    _exit(5);
+  }
+  int status = 0;
+  waitpid(dropper, &status, 0);
+  ASSERT_EQ(3, WEXITSTATUS(status));
+  EXPECT_EQ(LS_STAGE_OK, Put(writer, 1, 60)) << "step 0 is held by nobody";
+  EXPECT_EQ(std::pair(1, 0), Taken(writer));
+  ls_stage_close(writer, 0);
+}
+
+// All that a reader calls, for ever.
+void ReadForEver(unsigned seed) {
+  std::mt19937 random(seed);
+  for (;;) {
+    ls_stage* reader = nullptr;
+    if (ls_stage_attach("s", 0, 1, 60, &reader) != LS_STAGE_OK) _exit(1);
+    for (uint64_t calls = random() % 50; calls > 0; --calls) {
+      ls_stage_step next, got;
+      ls_stage_facts facts;
+      int64_t steps[8];
+      const bool any = ls_stage_next(reader, 0.001, &next) == LS_STAGE_OK;
+      const int count = ls_stage_list(reader, steps, 8);
+      const bool one = count > 0 && ls_stage_get(reader, steps[0], &got) == LS_STAGE_OK;
+      ls_stage_look(reader, &facts);
+      if (any) ls_stage_release(reader, &next);
+      if (one && random() % 4 != 0) ls_stage_release(reader, &got);
+    }
+    ls_stage_detach(reader);
+  }
+}
+
+// They are killed wherever they are: the writer goes on, and all memory comes back.
+TEST_F(Deaths, ReadersKilledAnywhere) {
+  for (const int policy : {LS_STAGE_LOSSLESS, LS_STAGE_LATEST, LS_STAGE_RESERVOIR}) {
+    ls_stage* writer = Open(Options(policy, 3));
+    std::mt19937 random(13);
+    int64_t step = 0;
+    for (int round = 0; round < 100; ++round) {
+      const Child child([&](Child& self) {
+        self.Ready();
+        ReadForEver(static_cast<unsigned>(round));
+      });
+      const uint32_t before = writer->head->readers_ever;
+      for (uint64_t puts = random() % 300; puts > 0; puts -= writer->head->readers_ever != before)
+        ASSERT_EQ(LS_STAGE_OK, Put(writer, step++, 60)) << ls_stage_last_error();
+    }
+    ls_stage* reader = Attach();
+    for (int more = 0; more < 10; ++more) {
+      Next(reader);
+      ASSERT_EQ(LS_STAGE_OK, Put(writer, step++, 60)) << ls_stage_last_error();
+    }
+    EXPECT_EQ(std::pair(3, 0), Taken(writer)) << "policy " << policy;
+    EXPECT_EQ(static_cast<uint64_t>(step), Facts(reader).visible);
+    EXPECT_GT(Facts(reader).readers_reaped, 0U) << "none was killed while it was attached";
+    ls_stage_close(writer, 0);
+    ls_stage_detach(reader);
+  }
+}
+
+// It lives on in its other threads.
+TEST_F(Deaths, AProcessWhoseFirstThreadHasLeftLives) {
+  const ls_stage_options how = Options(LS_STAGE_LOSSLESS, 1);
+  Child child([&](Child& self) {
+    std::thread([&] {
+      ls_stage_step step;
+      Put(Open(how), 0);
+      ls_stage_next(Attach(), 0, &step);
+      self.Stop();
+    }).detach();
+    syscall(SYS_exit, 0);
+  });
+  const std::string path = "/proc/" + std::to_string(child.pid()) + "/stat";
+  std::string state;
+  for (std::string pid, name; state != "Z";) std::ifstream(path) >> pid >> name >> state;
+  ls_stage* reader = Attach();
+  EXPECT_EQ(0, Next(reader));
+  EXPECT_EQ(-LS_STAGE_TIMEOUT, Next(reader)) << "its writer lives";
+  EXPECT_EQ(0U, Facts(reader).readers_reaped) << "and its reader";
+  child.Kill();
+  EXPECT_EQ(-LS_STAGE_DIED, Next(reader));
+  ls_stage_detach(reader);
+}
+
+// A profiler's, say: none of its waits lasts as long as a look at the others is worth.
+TEST_F(Deaths, AWriterKilledUnderAReaderThatHasManySignals) {
+  Child child([&](Child& self) {
+    Put(Open(Options(LS_STAGE_LATEST, 1)), 0);
+    self.Stop();
+  });
+  ls_stage* reader = Attach();
+  EXPECT_EQ(0, Next(reader));
+  child.Kill();
+  const auto before = signal(SIGALRM, [](int) {});
+  const itimerval often{{0, 1000}, {0, 1000}}, never{};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  ls_stage_step step;
+  const int64_t begin = ls_stage_now_ns();
+  EXPECT_EQ(LS_STAGE_DIED, ls_stage_next(reader, 60, &step));
+  EXPECT_LT(ls_stage_now_ns() - begin, 30'000'000'000);
+  setitimer(ITIMER_REAL, &never, nullptr);
+  signal(SIGALRM, before);
+  ls_stage_detach(reader);
+}
 
 TEST_F(Deaths, WhoCannotBeLookedUpLives) {
   ls_stage* writer = Open(Options(LS_STAGE_LOSSLESS, 2));
@@ -216,7 +367,7 @@ TEST_F(Deaths, WhoCannotBeLookedUpLives) {
   Put(writer, 0);
   Put(writer, 1);
   {
-    const NoMoreFiles limit;
+    const Limit limit(RLIMIT_NOFILE, 0);
     EXPECT_EQ(LS_STAGE_TIMEOUT, Put(writer, 2, 0.2)) << "steps that a living reader has yet to get are not given up";
     ls_member self{};
     EXPECT_EQ(LS_STAGE_REFUSED, ls_member_enter(&self, 1));
@@ -242,15 +393,54 @@ TEST_F(Deaths, WhatTheKilledLeftIsRemovedByTheNext) {
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/room"));
 }
 
-TEST_F(Deaths, AForkedChildIsNotAWriter) {
-  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
+TEST_F(Deaths, AtTheLimitOfOpenFilesNobodyComesAndAnybodyGoes) {
+  const ls_stage_options how = Options(LS_STAGE_LATEST, 2);
+  ls_stage *writer = Open(how), *reader = Attach(), *other = nullptr;
+  Put(writer, 0);
+  {
+    const Limit limit(RLIMIT_NOFILE, 0);
+    EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 1, &other));
+    EXPECT_THAT(ls_stage_last_error(), HasSubstr("Too many open files"));
+    EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("t", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &other));
+    EXPECT_THAT(ls_stage_last_error(), HasSubstr("Too many open files"));
+    EXPECT_EQ(LS_STAGE_OK, Put(writer, 1));
+    EXPECT_EQ(0, Next(reader));
+    EXPECT_EQ(LS_STAGE_OK, ls_stage_detach(reader));
+    EXPECT_EQ(LS_STAGE_OK, ls_stage_close(writer, 0));
+  }
+  EXPECT_EQ(LS_STAGE_ABSENT, ls_stage_attach("s", 0, 1, 0, &other)) << "whoever comes next removes what they left";
+}
+
+TEST_F(Deaths, AForkedChildIsNeitherWriterNorReader) {
+  ls_stage *writer = Open(Options(LS_STAGE_LOSSLESS, 2)), *reader = Attach();
+  ls_stage_step step;
+  Put(writer, 0);
+  ASSERT_EQ(LS_STAGE_OK, ls_stage_next(reader, 0, &step));
+  Begin(writer, 1);
   const pid_t child = fork();
-  if (child == 0) _exit(Put(writer, 0) == LS_STAGE_REFUSED && ls_stage_close(writer, 0) == LS_STAGE_REFUSED ? 0 : 1);
+  if (child == 0) {
+    ls_stage_step other;
+    ls_stage_facts facts;
+    int refused = ls_stage_list(reader, nullptr, 0) == -1;
+    for (const int result :
+         {Put(writer, 2), ls_stage_commit(writer), ls_stage_abandon(writer), ls_stage_close(writer, 0),
+          ls_stage_next(reader, 0, &other), ls_stage_get(reader, 0, &other), ls_stage_look(reader, &facts),
+          ls_stage_release(reader, &step), ls_stage_leave(reader), ls_stage_detach(reader)}) {
+      refused += result == LS_STAGE_REFUSED;
+    }
+    _exit(refused);
+  }
   int status = -1;
   waitpid(child, &status, 0);
-  EXPECT_EQ(0, status);
-  EXPECT_EQ(LS_STAGE_OK, Put(writer, 0));
+  EXPECT_EQ(11, WEXITSTATUS(status));
+  EXPECT_EQ(LS_STAGE_OK, ls_stage_commit(writer));
+  EXPECT_EQ(std::pair(2, 1), Taken(writer));
+  EXPECT_EQ(LS_STAGE_OK, ls_stage_release(reader, &step));
+  EXPECT_EQ(1, Next(reader));
+  EXPECT_EQ(0U, Facts(reader).readers_reaped);
   ls_stage_close(writer, 0);
+  EXPECT_EQ(-LS_STAGE_END, Next(reader));
+  ls_stage_detach(reader);
 }
 
 }  // namespace

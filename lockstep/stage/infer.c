@@ -16,7 +16,7 @@ static int find_in(struct ls_model* m, const char* folder, const char* name) {
   if (result != LS_STAGE_OK) return result;
   result = ls_model_find(m);
   if (result != LS_STAGE_OK) {
-    ls_segment_unmap(&m->segment);
+    ls_segment_drop(&m->segment);
     return result;
   }
   m->self = ls_member_free(m->segment.head, 1, LS_MODEL_USERS - 1);
@@ -28,7 +28,7 @@ static int find_in(struct ls_model* m, const char* folder, const char* name) {
     result = ls_member_enter(m->self, 1);
     if (result == LS_STAGE_OK) return result;
   }
-  ls_segment_unmap(&m->segment);
+  ls_segment_drop(&m->segment);
   return result;
 }
 
@@ -59,11 +59,11 @@ int ls_infer_open(const char* name, double timeout_s, struct ls_model** model) {
   const int64_t deadline = ls_stage_deadline(timeout_s);
   const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
   char folder[LS_FOLDER];
+  int result = ls_stage_need(model, "model");
+  if (result != LS_STAGE_OK) return result;
   *model = NULL;
-  struct ls_model* m = calloc(1, sizeof *m);
-  if (m == NULL) return ls_stage_fail(LS_STAGE_REFUSED, "no memory");
-  m->pid = getpid();
-  int result;
+  struct ls_model* m = ls_model_new(false);
+  if (m == NULL) return LS_STAGE_REFUSED;
   while ((result = find(m, name, deadline, folder)) == LS_STAGE_ABSENT && ls_stage_now_ns() < deadline)
     nanosleep(&pause, NULL);
   if (result == LS_STAGE_OK) {
@@ -74,7 +74,7 @@ int ls_infer_open(const char* name, double timeout_s, struct ls_model** model) {
     *model = NULL;
     return result;
   }
-  free(m);
+  ls_model_free(m);
   if (result != LS_STAGE_ABSENT) return result;
   return ls_stage_fail(result, "no model %s in %s: nobody has published one in %g s", name, folder, timeout_s);
 }
@@ -82,12 +82,9 @@ int ls_infer_open(const char* name, double timeout_s, struct ls_model** model) {
 int ls_infer_close(struct ls_model* m) {
   const int result = ls_model_owner(m, false);
   if (result != LS_STAGE_OK) return result;
+  ls_model_shut(m);
   ls_segment_depart(&m->segment, m->self);
-  free(m->weights);
-  free(m->next);
-  free(m->scratch[0]);
-  free(m->scratch[1]);
-  free(m);
+  ls_model_free(m);
   return LS_STAGE_OK;
 }
 
@@ -121,8 +118,8 @@ uint64_t ls_infer_refresh(struct ls_model* m) {
 int ls_infer_sizes(const struct ls_model* m, int* inputs, int* outputs) {
   const int result = ls_model_owner(m, false);
   if (result != LS_STAGE_OK) return result;
-  *inputs = (int)m->head->layer[0].inputs;
-  *outputs = (int)m->head->layer[m->head->layers - 1].outputs;
+  if (inputs != NULL) *inputs = (int)m->head->layer[0].inputs;
+  if (outputs != NULL) *outputs = (int)m->head->layer[m->head->layers - 1].outputs;
   return LS_STAGE_OK;
 }
 
@@ -165,8 +162,13 @@ static void run(struct ls_model* m, const float* input, float* output) {
 }
 
 int ls_infer(struct ls_model* m, const float* input, int rows, float* output) {
-  const int result = ls_model_owner(m, false);
+  int result = ls_model_owner(m, false);
+  if (result == LS_STAGE_OK && rows != 0) result = ls_stage_need(input, "input");
+  if (result == LS_STAGE_OK && rows != 0) result = ls_stage_need(output, "output");
   if (result != LS_STAGE_OK) return result;
+  if (rows < 0) {
+    return ls_stage_fail(LS_STAGE_REFUSED, "model %s: %d rows: expected 0 or more", m->segment.head->name, rows);
+  }
   const uint32_t inputs = m->head->layer[0].inputs, outputs = m->head->layer[m->head->layers - 1].outputs;
   for (int row = 0; row < rows; ++row) run(m, input + (size_t)row * inputs, output + (size_t)row * outputs);
   return LS_STAGE_OK;

@@ -36,7 +36,7 @@ struct ls_model;
 /* ---- of the simulation; results are those of stage.h ---- */
 
 int ls_infer_open(const char* name, double timeout_s, struct ls_model** model);
-/* Takes the newest weights if there are newer ones. Returns which publication they are, from 1. */
+/* Takes the newest weights if there are newer ones. Returns which publication they are, from 1; 0: no model. */
 uint64_t ls_infer_refresh(struct ls_model*);
 int ls_infer_sizes(const struct ls_model*, int* inputs, int* outputs);
 /* input and output must not overlap. */
@@ -49,6 +49,7 @@ int ls_infer_close(struct ls_model*);
 int ls_model_open(const char* name, int layers, const struct ls_dense*, struct ls_model** model);
 /* Of each layer the weights, [outputs][inputs], then the bias, one behind the other. Refused unless all are finite. */
 int ls_model_publish(struct ls_model*, const float* weights, uint64_t count);
+/* How many were published so far. */
 uint64_t ls_model_generation(const struct ls_model*);
 int ls_model_close(struct ls_model*);
 

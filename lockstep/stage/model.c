@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lockstep/stage/handle.h"
+
 enum { kLine = 64, kTries = 100 };
 
 static size_t align(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
@@ -24,20 +26,37 @@ void ls_model_locate(struct ls_model* m) {
   for (int i = 0; i < 2; ++i) m->buffer[i] = (float*)(memory + buffer_at(m->head->floats, i));
 }
 
-int ls_model_find(struct ls_model* m) {
-  const size_t bytes = m->segment.bytes;
-  if (m->segment.head->members == LS_MODEL_USERS && ls_model_bytes(0) <= bytes) {
-    ls_model_locate(m);
-    if (m->head->floats <= bytes && ls_model_bytes(m->head->floats) == bytes && m->head->layers <= LS_MODEL_LAYERS) {
-      return LS_STAGE_OK;
-    }
+/* ---- handles ---- */
+
+static struct ls_handles handles;
+
+struct ls_model* ls_model_new(bool publishes) {
+  struct ls_model* m = calloc(1, sizeof *m);
+  if (m == NULL) {
+    ls_stage_fail(LS_STAGE_REFUSED, "no memory");
+    return NULL;
   }
-  return ls_stage_fail(LS_STAGE_REFUSED, "%s is damaged: remove it", m->segment.path);
+  if (ls_handle_add(&handles, m) != LS_STAGE_OK) {
+    free(m);
+    return NULL;
+  }
+  m->pid = getpid();
+  m->publishes = publishes;
+  return m;
+}
+void ls_model_shut(struct ls_model* m) { ls_handle_remove(&handles, m); }
+void ls_model_free(struct ls_model* m) {
+  ls_model_shut(m);
+  free(m->weights);
+  free(m->next);
+  free(m->scratch[0]);
+  free(m->scratch[1]);
+  free(m);
 }
 
 int ls_model_owner(const struct ls_model* m, bool publishes) {
-  if (m == NULL || m->publishes != publishes) {
-    return ls_stage_fail(LS_STAGE_REFUSED, "this call needs a model from %s",
+  if (!ls_handle_is_open(&handles, m) || m->publishes != publishes) {
+    return ls_stage_fail(LS_STAGE_REFUSED, "this call needs a model from %s that is not closed",
                          publishes ? "ls_model_open()" : "ls_infer_open()");
   }
   if (m->pid == getpid()) return LS_STAGE_OK;
@@ -45,7 +64,7 @@ int ls_model_owner(const struct ls_model* m, bool publishes) {
                        m->segment.head->name, m->pid);
 }
 
-/* ---- opening, by the trainer ---- */
+/* ---- opening ---- */
 
 static int count_floats(const char* name, int layers, const struct ls_dense* layer, uint64_t* floats) {
   if (layers < 1 || layers > LS_MODEL_LAYERS) {
@@ -67,6 +86,21 @@ static int count_floats(const char* name, int layers, const struct ls_dense* lay
     *floats += (uint64_t)l->outputs * l->inputs + l->outputs;
   }
   return LS_STAGE_OK;
+}
+
+int ls_model_find(struct ls_model* m) {
+  const size_t bytes = m->segment.bytes;
+  if (m->segment.head->members == LS_MODEL_USERS && ls_model_bytes(0) <= bytes) {
+    ls_model_locate(m);
+    const struct ls_model_head* head = m->head;
+    uint64_t floats = 0;
+    if (head->floats <= bytes && ls_model_bytes(head->floats) == bytes &&
+        count_floats(m->segment.head->name, (int)head->layers, head->layer, &floats) == LS_STAGE_OK &&
+        floats == head->floats) {
+      return LS_STAGE_OK;
+    }
+  }
+  return ls_stage_fail(LS_STAGE_REFUSED, "%s is damaged: remove it", m->segment.path);
 }
 
 static int same_layers(const struct ls_model* m, const char* name, int layers, const struct ls_dense* layer) {
@@ -105,24 +139,25 @@ static int become_publisher(struct ls_model* m, const char* name) {
 
 int ls_model_open(const char* name, int layers, const struct ls_dense* layer, struct ls_model** model) {
   uint64_t floats = 0;
-  *model = NULL;
-  int result = count_floats(name, layers, layer, &floats);
+  int result = ls_stage_need(model, "model");
   if (result != LS_STAGE_OK) return result;
-  struct ls_model* m = calloc(1, sizeof *m);
-  if (m == NULL) return ls_stage_fail(LS_STAGE_REFUSED, "no memory");
-  m->pid = getpid();
-  m->publishes = true;
+  *model = NULL;
+  result = ls_stage_need(layer, "layer");
+  if (result == LS_STAGE_OK) result = count_floats(name, layers, layer, &floats);
+  if (result != LS_STAGE_OK) return result;
+  struct ls_model* m = ls_model_new(true);
+  if (m == NULL) return LS_STAGE_REFUSED;
   char folder[LS_FOLDER];
   const int room = ls_room_enter(folder, 10.0);
   result = room < 0 ? LS_STAGE_REFUSED : make_or_join(m, folder, name, layers, layer, floats);
   if (result == LS_STAGE_OK) result = become_publisher(m, name);
+  if (result != LS_STAGE_OK && m->segment.head != NULL) ls_segment_drop(&m->segment);
   if (room >= 0) ls_room_leave(room, folder);
   if (result == LS_STAGE_OK) {
     *model = m;
-    return result;
+  } else {
+    ls_model_free(m);
   }
-  if (m->segment.head != NULL) ls_segment_unmap(&m->segment);
-  free(m);
   return result;
 }
 
@@ -138,7 +173,8 @@ static void copy_words(float* to, const float* from, uint64_t count) {
 }
 
 int ls_model_publish(struct ls_model* m, const float* weights, uint64_t count) {
-  const int result = ls_model_owner(m, true);
+  int result = ls_model_owner(m, true);
+  if (result == LS_STAGE_OK) result = ls_stage_need(weights, "weights");
   if (result != LS_STAGE_OK) return result;
   if (count != m->head->floats) {
     return ls_stage_fail(LS_STAGE_REFUSED, "model %s: %" PRIu64 " weights: its layers have %" PRIu64,
@@ -174,13 +210,14 @@ uint64_t ls_model_read(const struct ls_model* m, float* to) {
 }
 
 uint64_t ls_model_generation(const struct ls_model* m) {
-  return __atomic_load_n(&m->head->generation, __ATOMIC_RELAXED);
+  return ls_handle_is_open(&handles, m) ? __atomic_load_n(&m->head->generation, __ATOMIC_RELAXED) : 0;
 }
 
 int ls_model_close(struct ls_model* m) {
   const int result = ls_model_owner(m, true);
   if (result != LS_STAGE_OK) return result;
+  ls_model_shut(m);
   ls_segment_depart(&m->segment, m->self);
-  free(m);
+  ls_model_free(m);
   return LS_STAGE_OK;
 }

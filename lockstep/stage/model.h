@@ -38,6 +38,12 @@ size_t ls_model_bytes(uint64_t floats);
 void ls_model_locate(struct ls_model*);
 /* The same of one that others made. */
 int ls_model_find(struct ls_model*);
+/* A handle that is open from now on; NULL: ls_stage_last_error(). */
+struct ls_model* ls_model_new(bool publishes);
+/* Which is closed from the first on, and gone with the second. */
+void ls_model_shut(struct ls_model*);
+void ls_model_free(struct ls_model*);
+/* LS_STAGE_OK if this process opened it, and has not closed it. */
 int ls_model_owner(const struct ls_model*, bool publishes);
 /* Copies the newest whole weights into `to`; the generation, or 0: the publisher was faster many times over. */
 uint64_t ls_model_read(const struct ls_model*, float* to);

@@ -192,4 +192,68 @@ TEST_F(Model, BadInput) {
   ls_model_close(trainer);
 }
 
+TEST_F(Model, WhatIsNotThere) {
+  const ls_dense layer{2, 1, LS_ACTIVATION_NONE, 0};
+  const float weights[] = {1, 1, 0}, input[] = {1, 2};
+  float output = 0;
+  int inputs = 0, outputs = 0;
+  const auto expect = [](const char* text, int result) {
+    EXPECT_EQ(LS_STAGE_REFUSED, result);
+    EXPECT_THAT(ls_stage_last_error(), HasSubstr(text));
+  };
+  const auto refuses_all = [&](ls_model* trainer, ls_model* solver) {
+    for (const int result : {ls_model_publish(trainer, weights, 3), ls_model_close(trainer)})
+      expect("this call needs a model from ls_model_open() that is not closed", result);
+    for (const int result :
+         {ls_infer(solver, input, 1, &output), ls_infer_sizes(solver, &inputs, &outputs), ls_infer_close(solver)}) {
+      expect("this call needs a model from ls_infer_open() that is not closed", result);
+    }
+    EXPECT_EQ(0U, ls_infer_refresh(solver));
+  };
+  ls_model* trainer = Open({layer});
+  ls_model_publish(trainer, weights, 3);
+  ls_model *solver = Ask(), *none = nullptr;
+  refuses_all(nullptr, nullptr);
+  refuses_all(solver, trainer);
+  EXPECT_EQ(0U, ls_model_generation(nullptr));
+  expect("layer is NULL", ls_model_open("t", 1, nullptr, &none));
+  expect("model is NULL", ls_model_open("t", 1, &layer, nullptr));
+  expect("is no name", ls_model_open(nullptr, 1, &layer, &none));
+  expect("model is NULL", ls_infer_open("net", 0, nullptr));
+  expect("is no name", ls_infer_open(nullptr, 0, &none));
+  expect("weights is NULL", ls_model_publish(trainer, nullptr, 3));
+  expect("input is NULL", ls_infer(solver, nullptr, 1, &output));
+  expect("output is NULL", ls_infer(solver, input, 1, nullptr));
+  expect("-1 rows", ls_infer(solver, input, -1, &output));
+  EXPECT_EQ(LS_STAGE_OK, ls_infer_sizes(solver, nullptr, &outputs));
+  solver->head->layer[0].inputs = 1'000'000;
+  expect("is damaged: remove it", ls_infer_open("net", 0, &none));
+  solver->head->layer[0].inputs = 2;
+  ls_infer_close(solver);
+  ls_model_close(trainer);
+  refuses_all(trainer, solver);
+}
+
+TEST_F(Model, AForkedChildIsNeitherOfTheTwo) {
+  ls_model* trainer = Open({{1, 1, LS_ACTIVATION_NONE, 0}});
+  const float weights[] = {3, 1}, in = 2;
+  ls_model_publish(trainer, weights, 2);
+  ls_model* solver = Ask();
+  const pid_t child = fork();
+  if (child == 0) {
+    float out = 0;
+    int refused = ls_infer_refresh(solver) == 0;
+    for (const int result : {ls_model_publish(trainer, weights, 2), ls_model_close(trainer),
+                             ls_infer(solver, &in, 1, &out), ls_infer_close(solver)})
+      refused += result == LS_STAGE_REFUSED;
+    _exit(refused);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(5, WEXITSTATUS(status));
+  EXPECT_EQ(1U, ls_model_generation(trainer));
+  ls_infer_close(solver);
+  ls_model_close(trainer);
+}
+
 }  // namespace

@@ -22,6 +22,8 @@ static int take_shape(const char* name, int dtype, int ndim, const int64_t* shap
   if (ndim < 1 || ndim > LS_STAGE_DIMS) {
     return ls_stage_fail(LS_STAGE_REFUSED, "stream %s: %d dimensions: expected 1 to %d", name, ndim, LS_STAGE_DIMS);
   }
+  const int given = ls_stage_need(shape, "shape");
+  if (given != LS_STAGE_OK) return given;
   facts->dtype = dtype;
   facts->ndim = ndim;
   for (int i = 0; i < ndim; ++i) {
@@ -67,25 +69,28 @@ static int take(const char* name, int rank, int ranks, int dtype, int ndim, cons
   return result != LS_STAGE_OK ? result : take_shape(name, dtype, ndim, shape, facts);
 }
 
-static void describe(const struct ls_stage_facts* facts, char text[200]) {
+static void describe(const struct ls_stage_facts* facts, bool spills, char text[200]) {
   static const char* const dtypes[] = {"?", "f32", "f64", "i32", "i64", "u8", "f16"};
   static const char* const policies[] = {"?", "lossless", "latest", "reservoir", "replay"};
   int at = snprintf(text, 200, "%d ranks, %s [", facts->ranks, dtypes[facts->dtype]);
-  for (int i = 0; i < facts->ndim && at < 170; ++i) {
+  for (int i = 0; i < facts->ndim && at < 160; ++i) {
     at += snprintf(text + at, (size_t)(200 - at), i ? " %" PRId64 : "%" PRId64, facts->shape[i]);
   }
-  snprintf(text + at, (size_t)(200 - at), "], %s, k %u", policies[facts->policy], facts->k);
+  snprintf(text + at, (size_t)(200 - at), "], %s, k %u%s", policies[facts->policy], facts->k,
+           spills ? ", a spill file" : "");
 }
 
-static int agree(const char* name, const struct ls_stage_facts* there, const struct ls_stage_facts* wanted) {
+static int agree(const char* name, const struct ls_stage_facts* there, const struct ls_stage_facts* wanted,
+                 bool spills) {
+  const bool spills_there = there->spill[0] != '\0';
   if (there->ranks == wanted->ranks && there->dtype == wanted->dtype && there->ndim == wanted->ndim &&
       memcmp(there->shape, wanted->shape, sizeof there->shape) == 0 && there->policy == wanted->policy &&
-      there->k == wanted->k) {
+      there->k == wanted->k && spills_there == spills) {
     return LS_STAGE_OK;
   }
   char has[200], asked[200];
-  describe(there, has);
-  describe(wanted, asked);
+  describe(there, spills_there, has);
+  describe(wanted, spills, asked);
   return ls_stage_fail(LS_STAGE_REFUSED, "stream %s exists with %s; this rank says %s: all ranks must say the same",
                        name, has, asked);
 }
@@ -115,7 +120,6 @@ static int make_spill(struct ls_stage* s, const char* path, struct ls_stage_fact
   if (fits) memcpy(facts->spill, whole, strlen(whole) + 1);
   free(whole);
   if (fits) return LS_STAGE_OK;
-  unlink(path);
   return ls_stage_fail(LS_STAGE_REFUSED, "spill file %.200s: expected a path of less than %zu bytes", path,
                        sizeof facts->spill);
 }
@@ -148,13 +152,16 @@ static void begin_epoch(struct ls_stage* s) {
   }
 }
 
+static bool writes(const struct ls_stage* s, const struct ls_member* writer) {
+  return writer->state == LS_MEMBER_WRITES && writer->epoch == s->head->epoch && ls_member_alive(writer);
+}
+
 /* A writer of the current epoch, other than this rank's, that is alive; or, if not `alive`, that is gone without
  * closing. */
 static const struct ls_member* other_writer(const struct ls_stage* s, bool alive) {
   for (int32_t i = 0; i < s->head->facts.ranks; ++i) {
     const struct ls_member* writer = &s->segment.head->member[i];
-    if (i == s->rank || writer->state != LS_MEMBER_WRITES || writer->epoch != s->head->epoch) continue;
-    if (ls_member_alive(writer) == alive) return writer;
+    if (i != s->rank && (alive ? writes(s, writer) : ls_writer_died(s, writer))) return writer;
   }
   return NULL;
 }
@@ -195,7 +202,7 @@ static int take_rank(struct ls_stage* s, int64_t deadline) {
 
 static int join(struct ls_stage* s, const struct ls_stage_facts* facts, const struct ls_stage_options* how) {
   int result = ls_stream_find(s);
-  if (result == LS_STAGE_OK) result = agree(s->segment.head->name, &s->head->facts, facts);
+  if (result == LS_STAGE_OK) result = agree(s->segment.head->name, &s->head->facts, facts, how->spill != NULL);
   if (result != LS_STAGE_OK || how->spill == NULL) return result;
   s->spill = ls_spill_reopen(&s->head->facts);
   return s->spill < 0 ? LS_STAGE_REFUSED : LS_STAGE_OK;
@@ -212,24 +219,21 @@ static int open_in(struct ls_stage* s, const char* folder, const char* name, str
   }
   if (result == LS_STAGE_OK) result = take_rank(s, deadline);
   if (result == LS_STAGE_OK) return result;
-  if (fresh && s->segment.head != NULL) unlink(s->segment.path);
-  if (s->segment.head != NULL) ls_segment_unmap(&s->segment);
-  if (s->spill >= 0) close(s->spill);
+  if (fresh && s->spill >= 0) unlink(how->spill);
+  if (s->segment.head != NULL) ls_segment_drop(&s->segment);
   return result;
 }
 
 int ls_stage_open(const char* name, int rank, int ranks, int dtype, int ndim, const int64_t* shape,
                   const struct ls_stage_options* how, double timeout_s, struct ls_stage** stream) {
   struct ls_stage_facts facts = {0};
-  *stream = NULL;
-  int result = take(name, rank, ranks, dtype, ndim, shape, how, &facts);
+  int result = ls_stage_need(stream, "stream");
   if (result != LS_STAGE_OK) return result;
-  struct ls_stage* s = calloc(1, sizeof *s);
-  if (s == NULL) return ls_stage_fail(LS_STAGE_REFUSED, "no memory");
-  s->pid = getpid();
-  s->rank = rank;
-  s->open_slot = LS_NO_PLACE;
-  s->spill = -1;
+  *stream = NULL;
+  result = take(name, rank, ranks, dtype, ndim, shape, how, &facts);
+  if (result != LS_STAGE_OK) return result;
+  struct ls_stage* s = ls_stream_new(rank);
+  if (s == NULL) return LS_STAGE_REFUSED;
   char folder[LS_FOLDER];
   const int room = ls_room_enter(folder, timeout_s);
   result = room < 0 ? LS_STAGE_REFUSED : open_in(s, folder, name, &facts, how, ls_stage_deadline(timeout_s));
@@ -237,7 +241,7 @@ int ls_stage_open(const char* name, int rank, int ranks, int dtype, int ndim, co
   if (result == LS_STAGE_OK) {
     *stream = s;
   } else {
-    free(s);
+    ls_stream_free(s);
   }
   return result;
 }

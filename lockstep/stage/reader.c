@@ -33,7 +33,7 @@ static int attach_in(struct ls_stage* s, const char* folder, const char* name, i
   if (result != LS_STAGE_OK) return result;
   result = ls_stream_find(s);
   if (result != LS_STAGE_OK) {
-    ls_segment_unmap(&s->segment);
+    ls_segment_drop(&s->segment);
     return result;
   }
   s->holds = calloc(s->head->slots, sizeof *s->holds);
@@ -43,8 +43,7 @@ static int attach_in(struct ls_stage* s, const char* folder, const char* name, i
     ls_stream_unlock(s);
   }
   if (result == LS_STAGE_OK) return result;
-  ls_segment_unmap(&s->segment);
-  free(s->holds);
+  ls_segment_drop(&s->segment);
   return result;
 }
 
@@ -61,16 +60,15 @@ int ls_stage_attach(const char* name, int shard, int shards, double timeout_s, s
   const int64_t deadline = ls_stage_deadline(timeout_s);
   const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
   char folder[LS_FOLDER];
+  int result = ls_stage_need(stream, "stream");
+  if (result != LS_STAGE_OK) return result;
   *stream = NULL;
   if (shards < 1 || shard < 0 || shard >= shards) {
     return ls_stage_fail(LS_STAGE_REFUSED, "stream %s: shard %d of %d: expected 0 <= shard < shards", name, shard,
                          shards);
   }
-  struct ls_stage* s = calloc(1, sizeof *s);
-  if (s == NULL) return ls_stage_fail(LS_STAGE_REFUSED, "no memory");
-  s->pid = getpid();
-  s->rank = -1;
-  int result;
+  struct ls_stage* s = ls_stream_new(-1);
+  if (s == NULL) return LS_STAGE_REFUSED;
   while ((result = attach_once(s, name, shard, shards, deadline, folder)) == LS_STAGE_ABSENT &&
          ls_stage_now_ns() < deadline) {
     nanosleep(&pause, NULL);
@@ -79,7 +77,7 @@ int ls_stage_attach(const char* name, int shard, int shards, double timeout_s, s
     *stream = s;
     return result;
   }
-  free(s);
+  ls_stream_free(s);
   if (result != LS_STAGE_ABSENT) return result;
   return ls_stage_fail(result, "no stream %s in %s: no writer has opened it in %g s", name, folder, timeout_s);
 }
@@ -87,18 +85,15 @@ int ls_stage_attach(const char* name, int shard, int shards, double timeout_s, s
 int ls_stage_detach(struct ls_stage* s) {
   int result = ls_stream_owner(s, false);
   if (result != LS_STAGE_OK) return result;
-  const uint64_t bit = 1ull << (s->self - ls_reader(s, 0));
-  result = ls_stream_lock(s, ls_stage_deadline(1.0));
-  if (result == LS_STAGE_OK) {
-    for (uint32_t i = 0; i < s->head->slots; ++i) s->slots[i].held &= ~bit;
-    s->self->cursor = INT64_MAX; /* wants nothing from here on */
-    ls_settle(s);
+  ls_stream_shut(s);
+  if (ls_stream_lock(s, ls_stage_deadline(1.0)) == LS_STAGE_OK) {
+    ls_drop_reader(s, (uint32_t)(s->self - ls_reader(s, 0)));
     ls_stream_unlock(s);
-    ls_stage_wake(&s->head->freed);
+  } else {
+    ls_member_die(s->self); /* whoever waits for what it holds takes that back */
   }
-  ls_segment_depart(&s->segment, s->self);
-  free(s->holds);
-  free(s);
+  ls_segment_depart(&s->segment, NULL);
+  ls_stream_free(s);
   return LS_STAGE_OK;
 }
 
@@ -112,6 +107,7 @@ int ls_stage_leave(struct ls_stage* s) {
 
 int ls_stage_look(struct ls_stage* s, struct ls_stage_facts* facts) {
   int result = ls_stream_owner(s, false);
+  if (result == LS_STAGE_OK) result = ls_stage_need(facts, "facts");
   if (result == LS_STAGE_OK) result = ls_stream_lock(s, ls_stage_deadline(1.0));
   if (result != LS_STAGE_OK) return result;
   *facts = s->head->facts;
@@ -161,32 +157,31 @@ static bool ended(const struct ls_stage* s) {
   return true;
 }
 
+/* Without the lock: of thousands of ranks it takes its time. */
 static int all_alive(const struct ls_stage* s) {
   for (int32_t i = 0; i < s->head->facts.ranks; ++i) {
     const struct ls_member* writer = &s->segment.head->member[i];
-    if (writer->state != LS_MEMBER_WRITES || writer->epoch != s->head->epoch || ls_member_alive(writer)) continue;
+    if (!ls_writer_died(s, writer)) continue;
     return ls_stage_fail(LS_STAGE_DIED, "stream %s: the writer of rank %d, process %d, is gone after step %" PRId64,
                          s->segment.head->name, i, writer->pid, writer->cursor);
   }
   return LS_STAGE_OK;
 }
 
-/* With the lock held, which it gives up meanwhile. */
-static int wait_for_step(struct ls_stage* s, int64_t deadline, double timeout_s) {
+/* With the lock held, which it gives up meanwhile, and for good if it can't have it back. */
+static int wait_for_step(struct ls_stage* s, int64_t deadline, double timeout_s, bool* locked) {
   if (ended(s)) return ls_stage_fail(LS_STAGE_END, "stream %s has ended", s->segment.head->name);
   const uint32_t seen = __atomic_load_n(&s->head->shown, __ATOMIC_ACQUIRE);
   ls_stream_unlock(s);
-  const int64_t begin = ls_stage_now_ns();
   ls_stage_wait(&s->head->shown, seen, deadline, LS_LEASE_NS);
-  const int64_t now = ls_stage_now_ns();
-  const int locked = ls_stream_lock(s, now + 1000000000);
-  if (locked != LS_STAGE_OK) return locked;
+  const bool over = ls_stage_now_ns() >= deadline;
+  const bool quiet = __atomic_load_n(&s->head->shown, __ATOMIC_ACQUIRE) == seen;
+  const int alive = quiet && (ls_look_is_due(s) || over) ? all_alive(s) : LS_STAGE_OK;
+  const int again = ls_stream_lock(s, ls_stage_deadline(1.0));
+  *locked = again == LS_STAGE_OK;
+  if (!*locked) return again;
   if (__atomic_load_n(&s->head->shown, __ATOMIC_ACQUIRE) != seen) return LS_STAGE_OK;
-  if (now - begin >= LS_LEASE_NS || now >= deadline) {
-    const int alive = all_alive(s);
-    if (alive != LS_STAGE_OK) return alive;
-  }
-  if (now < deadline) return LS_STAGE_OK;
+  if (alive != LS_STAGE_OK || !over) return alive;
   return ls_stage_fail(LS_STAGE_TIMEOUT, "stream %s: no step after index %" PRId64 " in %g s", s->segment.head->name,
                        s->self->cursor, timeout_s);
 }
@@ -194,10 +189,15 @@ static int wait_for_step(struct ls_stage* s, int64_t deadline, double timeout_s)
 int ls_stage_next(struct ls_stage* s, double timeout_s, struct ls_stage_step* step) {
   int result = ls_stream_owner(s, false);
   const int64_t deadline = ls_stage_deadline(timeout_s);
+  if (result == LS_STAGE_OK) result = ls_stage_need(step, "step");
   if (result == LS_STAGE_OK) result = ls_stream_lock(s, deadline + 1000000000);
   if (result != LS_STAGE_OK) return result;
+  bool locked = true;
   struct ls_slot* slot;
-  while ((slot = oldest_new(s)) == NULL && result == LS_STAGE_OK) result = wait_for_step(s, deadline, timeout_s);
+  while ((slot = oldest_new(s)) == NULL && result == LS_STAGE_OK) {
+    result = wait_for_step(s, deadline, timeout_s, &locked);
+    if (!locked) return result;
+  }
   if (slot != NULL) {
     advance(s, slot->index);
     hold(s, slot, step);
@@ -209,6 +209,7 @@ int ls_stage_next(struct ls_stage* s, double timeout_s, struct ls_stage_step* st
 
 int ls_stage_get(struct ls_stage* s, int64_t step, struct ls_stage_step* found) {
   int result = ls_stream_owner(s, false);
+  if (result == LS_STAGE_OK) result = ls_stage_need(found, "step");
   if (result == LS_STAGE_OK) result = ls_stream_lock(s, ls_stage_deadline(1.0));
   if (result != LS_STAGE_OK) return result;
   result = LS_STAGE_ABSENT;
@@ -230,23 +231,23 @@ static int by_value(const void* a, const void* b) {
 int ls_stage_list(struct ls_stage* s, int64_t* steps, int room) {
   if (ls_stream_owner(s, false) != LS_STAGE_OK || ls_stream_lock(s, ls_stage_deadline(1.0)) != LS_STAGE_OK) return -1;
   int count = 0;
-  if (room < 0) room = 0;
+  if (steps == NULL || room < 0) room = 0;
   for (uint32_t i = 0; i < s->head->slots; ++i) {
     if (s->slots[i].state != LS_SLOT_SHOWN) continue;
     if (count < room) steps[count] = s->slots[i].step;
     ++count;
   }
   ls_stream_unlock(s);
-  qsort(steps, (size_t)(count < room ? count : room), sizeof *steps, by_value);
+  if (room > 0) qsort(steps, (size_t)(count < room ? count : room), sizeof *steps, by_value);
   return count;
 }
 
 int ls_stage_release(struct ls_stage* s, const struct ls_stage_step* step) {
   int result = ls_stream_owner(s, false);
+  if (result == LS_STAGE_OK) result = ls_stage_need(step, "step");
+  if (result == LS_STAGE_OK) result = ls_stream_lock(s, ls_stage_deadline(1.0));
   if (result != LS_STAGE_OK) return result;
-  result = ls_stream_lock(s, ls_stage_deadline(1.0));
-  if (result != LS_STAGE_OK) return result;
-  if (step->slot >= s->head->slots || s->holds[step->slot] == 0) {
+  if (step->slot >= s->head->slots || s->holds[step->slot] == 0 || s->slots[step->slot].index != step->index) {
     ls_stream_unlock(s);
     return ls_stage_fail(LS_STAGE_REFUSED, "stream %s: step %" PRId64 " is not held", s->segment.head->name,
                          step->step);

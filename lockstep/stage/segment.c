@@ -11,7 +11,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,6 +30,16 @@ int ls_stage_fail(int result, const char* format, ...) {
   return result;
 }
 const char* ls_stage_last_error(void) { return last_error; }
+
+int ls_stage_need(const void* argument, const char* what) {
+  return argument != NULL ? LS_STAGE_OK : ls_stage_fail(LS_STAGE_REFUSED, "%s is NULL", what);
+}
+
+int ls_file_allowed(uint64_t bytes) {
+  struct rlimit limit;
+  const bool any = getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY;
+  return any || bytes <= limit.rlim_cur ? 0 : EFBIG;
+}
 
 int64_t ls_stage_now_ns(void) {
   struct timespec now;
@@ -85,9 +97,16 @@ static uint64_t began(int pid) {
   text[got] = '\0';
   const char* field = strrchr(text, ')'); /* the name before it may hold anything */
   if (field == NULL || field[1] == '\0') return kUnknown;
-  if (field[2] == 'Z' || field[2] == 'X') return 0;
-  for (int number = 2; number < 22 && field != NULL; ++number) field = strchr(field + 1, ' ');
-  return field == NULL ? kUnknown : strtoull(field, NULL, 10);
+  const char state = field[2];
+  uint64_t threads = 0;
+  for (int number = 3; number <= 22; ++number) {
+    field = strchr(field + 1, ' ');
+    if (field == NULL) return kUnknown;
+    if (number == 20) threads = strtoull(field, NULL, 10);
+  }
+  /* The first thread of a process may have left the others to go on. */
+  if (state == 'X' || (state == 'Z' && threads <= 1)) return 0;
+  return strtoull(field, NULL, 10);
 }
 
 static uint64_t pid_namespace(void) {
@@ -112,6 +131,7 @@ int ls_member_enter(struct ls_member* member, uint32_t state) {
   __atomic_store_n(&member->pid, getpid(), __ATOMIC_RELEASE);
   return LS_STAGE_OK;
 }
+void ls_member_die(struct ls_member* member) { __atomic_store_n(&member->began, 0, __ATOMIC_RELEASE); }
 struct ls_member* ls_member_free(struct ls_segment_head* head, uint32_t first, uint32_t count) {
   for (uint32_t i = first; i < first + count; ++i) {
     if (!ls_member_alive(&head->member[i])) return &head->member[i];
@@ -129,16 +149,21 @@ static bool anybody(const struct ls_segment_head* head) {
 
 /* ---- the folder ---- */
 
-static void name_folder(char folder[LS_FOLDER]) {
+/* Not below $XDG_RUNTIME_DIR: that goes at logout, and a trainer may have another one than the simulation, or none. */
+static int name_folder(char folder[LS_FOLDER]) {
   const char* own = getenv("LOCKSTEP_STAGE_DIR");
-  const char* runtime = getenv("XDG_RUNTIME_DIR");
-  if (own != NULL && *own != '\0') {
-    snprintf(folder, LS_FOLDER, "%s", own);
-  } else if (runtime != NULL && *runtime != '\0') {
-    snprintf(folder, LS_FOLDER, "%s/lockstep-stage", runtime);
+  char here[LS_FOLDER] = "";
+  int length;
+  if (own == NULL || *own == '\0') {
+    length = snprintf(folder, LS_FOLDER, "/dev/shm/lockstep-stage-%u", getuid());
+  } else if (*own == '/') {
+    length = snprintf(folder, LS_FOLDER, "%s", own);
   } else {
-    snprintf(folder, LS_FOLDER, "/dev/shm/lockstep-stage-%u", getuid());
+    length = getcwd(here, sizeof here) == NULL ? LS_FOLDER : snprintf(folder, LS_FOLDER, "%s/%s", here, own);
   }
+  if (length < LS_FOLDER) return LS_STAGE_OK;
+  return ls_stage_fail(LS_STAGE_REFUSED, "LOCKSTEP_STAGE_DIR is %.200s: expected a folder of less than %d bytes", own,
+                       LS_FOLDER);
 }
 
 /* The folder may have been removed between open() and flock(): then it has no name any more. */
@@ -184,23 +209,16 @@ static bool makes_sense(const struct ls_segment_head* head, size_t bytes) {
          sizeof *head + head->members * sizeof(struct ls_member) <= bytes;
 }
 
-/* Whoever was making it died before he had written the magic: all zeros. The room is locked, so nobody makes it now. */
-static bool is_half_made(const struct ls_segment_head* head) {
-  static const struct ls_segment_head nothing;
-  return memcmp(head, &nothing, sizeof nothing) == 0;
-}
-
-/* Head and members lie alike in all versions; of another namespace nothing is known. What is not ours is left alone:
- * the folder may be one that the user named, and has other files in. */
+/* Head and members lie alike in all versions; of another namespace nothing is known. What is not ours is left alone,
+ * and not mapped: the folder may be one that the user named, and has files in that others write. */
 static bool is_stale(int fd) {
-  struct stat info;
-  if (fstat(fd, &info) == 0 && info.st_size == 0) return true;
+  uint64_t magic = 0;
+  if (pread(fd, &magic, sizeof magic, 0) != (ssize_t)sizeof magic || magic != LS_SEGMENT_MAGIC) return false;
   size_t bytes = 0;
   struct ls_segment_head* head = map_head(fd, &bytes);
   if (head == NULL) return false;
-  const bool ours = head->magic == LS_SEGMENT_MAGIC, sense = makes_sense(head, bytes);
-  const bool foreign = sense && head->pid_namespace != pid_namespace();
-  const bool stale = is_half_made(head) || (ours && !sense) || (sense && !foreign && !anybody(head));
+  const bool sense = makes_sense(head, bytes);
+  const bool stale = !sense || (head->pid_namespace == pid_namespace() && !anybody(head));
   munmap(head, bytes);
   return stale;
 }
@@ -210,13 +228,20 @@ static bool is_ours(const char* file) {
   return end != NULL && (strcmp(end, ".stream") == 0 || strcmp(end, ".model") == 0);
 }
 
+/* What is being made has a name of its own until it is whole. The room is locked, so nobody makes it now. */
+static const char kNew[] = ".lockstep-stage.new";
+
 static void sweep(int room) {
+  unlinkat(room, kNew, 0);
   const int copy = openat(room, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* entries = copy < 0 ? NULL : fdopendir(copy);
-  if (entries == NULL) return;
+  if (entries == NULL) {
+    if (copy >= 0) close(copy);
+    return;
+  }
   for (struct dirent* entry; (entry = readdir(entries)) != NULL;) {
     if (!is_ours(entry->d_name)) continue;
-    const int fd = openat(room, entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    const int fd = openat(room, entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) continue;
     if (is_stale(fd)) unlinkat(room, entry->d_name, 0);
     close(fd);
@@ -224,11 +249,10 @@ static void sweep(int room) {
   closedir(entries);
 }
 
-int ls_room_enter(char folder[LS_FOLDER], double timeout_s) {
+static int enter(const char* folder, double timeout_s) {
   const double moment = 0.1; /* others are in and out in less: no timeout is too short for that */
   const int64_t deadline = ls_stage_deadline(timeout_s > moment ? timeout_s : moment);
   const struct timespec pause = {.tv_nsec = 1000000};
-  name_folder(folder);
   int room;
   while ((room = try_enter(folder)) < 0 && errno == EWOULDBLOCK) {
     if (ls_stage_now_ns() > deadline) return ls_stage_fail(-1, "%s is locked by another process", folder);
@@ -237,8 +261,12 @@ int ls_room_enter(char folder[LS_FOLDER], double timeout_s) {
   if (room >= 0) sweep(room);
   return room;
 }
+int ls_room_enter(char folder[LS_FOLDER], double timeout_s) {
+  return name_folder(folder) == LS_STAGE_OK ? enter(folder, timeout_s) : -1;
+}
 void ls_room_leave(int room, const char* folder) {
-  rmdir(folder); /* if it is empty */
+  rmdir(folder);        /* if it is empty */
+  flock(room, LOCK_UN); /* a child that was forked meanwhile has it open, too */
   close(room);
 }
 
@@ -256,6 +284,10 @@ static int name_file(const char* folder, const char* name, enum ls_segment_kind 
   return LS_STAGE_OK;
 }
 
+static int refuse_damaged(const struct ls_segment* segment) {
+  return ls_stage_fail(LS_STAGE_REFUSED, "%s is damaged: remove it", segment->path);
+}
+
 static int check(const struct ls_segment* segment, enum ls_segment_kind kind) {
   const struct ls_segment_head* head = segment->head;
   if (head->magic == LS_SEGMENT_MAGIC && head->version != LS_SEGMENT_VERSION) {
@@ -263,86 +295,147 @@ static int check(const struct ls_segment* segment, enum ls_segment_kind kind) {
                          "%s has version %u, this library %d: both sides need the liblockstep-stage.so of one release",
                          segment->path, head->version, LS_SEGMENT_VERSION);
   }
-  if (!makes_sense(head, segment->bytes) || head->kind != kind) {
-    return ls_stage_fail(LS_STAGE_REFUSED, "%s is damaged: remove it", segment->path);
-  }
+  if (!makes_sense(head, segment->bytes) || head->kind != kind) return refuse_damaged(segment);
   if (head->pid_namespace == pid_namespace()) return LS_STAGE_OK;
   return ls_stage_fail(LS_STAGE_REFUSED,
                        "%s is of another container: nobody could tell here who is alive there; use one pid namespace",
                        segment->path);
 }
 
+static void unmap(struct ls_segment* segment) {
+  munmap(segment->head, segment->bytes);
+  segment->head = NULL;
+}
+
+static void know_file(struct ls_segment* segment, int fd) {
+  struct stat info = {0};
+  fstat(fd, &info);
+  segment->device = info.st_dev;
+  segment->inode = info.st_ino;
+}
+
 int ls_segment_open(const char* folder, const char* name, enum ls_segment_kind kind, struct ls_segment* segment) {
   const int named = name_file(folder, name, kind, segment);
   if (named != LS_STAGE_OK) return named;
-  const int fd = open(segment->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  const int fd = open(segment->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) return LS_STAGE_ABSENT;
-  segment->head = fd < 0 ? NULL : map_head(fd, &segment->bytes);
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  if (segment->head == NULL) return ls_stage_fail(LS_STAGE_REFUSED, "%s: %s", segment->path, strerror(error));
+  if (fd < 0) return ls_stage_fail(LS_STAGE_REFUSED, "%s: %s", segment->path, strerror(errno));
+  segment->head = map_head(fd, &segment->bytes);
+  know_file(segment, fd);
+  close(fd);
+  if (segment->head == NULL) return refuse_damaged(segment);
   const int result = check(segment, kind);
-  if (result != LS_STAGE_OK) ls_segment_unmap(segment);
+  if (result != LS_STAGE_OK) unmap(segment);
   return result;
 }
 
-/* posix_fallocate: on a full tmpfs a first write would otherwise be a SIGBUS in the simulation. */
-static int make_file(const char* path, size_t bytes, void** memory) {
-  if (bytes > INT64_MAX) return EFBIG;
+/* posix_fallocate: on a full tmpfs a first write would otherwise be a SIGBUS in the simulation. A signal undoes all
+ * that it has done: hence in pieces, and of a profiler's signals none is too fast for that. */
+static int reserve(int fd, uint64_t bytes) {
+  const uint64_t piece = 1 << 20;
+  struct statvfs disk;
+  if (bytes > INT64_MAX || ls_file_allowed(bytes) != 0) return EFBIG;
+  if (fstatvfs(fd, &disk) == 0 && disk.f_blocks != 0 && (unsigned __int128)disk.f_bavail * disk.f_frsize < bytes) {
+    return ENOSPC; /* at once, and not when it has taken all that there was */
+  }
+  for (uint64_t at = 0; at < bytes;) {
+    const uint64_t length = bytes - at < piece ? bytes - at : piece;
+    const int error = posix_fallocate(fd, (off_t)at, (off_t)length);
+    if (error != 0 && error != EINTR) return error;
+    if (error == 0) at += length;
+  }
+  return 0;
+}
+
+static int make_file(const char* path, struct ls_segment* segment) {
   const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return errno;
-  int error = posix_fallocate(fd, 0, (off_t)bytes);
+  int error = reserve(fd, segment->bytes);
   if (error == 0) {
-    *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-    if (*memory == MAP_FAILED) error = errno;
+    segment->head = mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (segment->head == MAP_FAILED) error = errno;
   }
+  know_file(segment, fd);
   close(fd);
-  if (error != 0) unlink(path);
+  if (error == 0) return 0;
+  segment->head = NULL;
+  unlink(path);
   return error;
+}
+
+static void write_head(struct ls_segment* segment, const char* name, enum ls_segment_kind kind, uint32_t members) {
+  struct ls_segment_head* head = segment->head;
+  head->magic = LS_SEGMENT_MAGIC;
+  head->version = LS_SEGMENT_VERSION;
+  head->kind = kind;
+  head->bytes = segment->bytes;
+  head->pid_namespace = pid_namespace();
+  head->members = members;
+  snprintf(head->name, sizeof head->name, "%s", name);
 }
 
 int ls_segment_create(const char* folder, const char* name, enum ls_segment_kind kind, uint32_t members, size_t bytes,
                       struct ls_segment* segment) {
   const int named = name_file(folder, name, kind, segment);
   if (named != LS_STAGE_OK) return named;
-  void* memory = NULL;
-  const int error = make_file(segment->path, bytes, &memory);
-  if (error != 0) {
-    return ls_stage_fail(LS_STAGE_REFUSED, "%s, of %.1f MB: %s; LOCKSTEP_STAGE_DIR names another folder", segment->path,
-                         (double)bytes * 1e-6, strerror(error));
-  }
-  segment->head = memory;
+  char fresh[sizeof segment->path];
+  snprintf(fresh, sizeof fresh, "%s/%s", folder, kNew);
   segment->bytes = bytes;
-  struct ls_segment_head* head = segment->head;
-  head->version = LS_SEGMENT_VERSION;
-  head->kind = kind;
-  head->bytes = bytes;
-  head->pid_namespace = pid_namespace();
-  head->members = members;
-  snprintf(head->name, sizeof head->name, "%s", name);
-  __atomic_store_n(&head->magic, LS_SEGMENT_MAGIC, __ATOMIC_RELEASE);
-  return LS_STAGE_OK;
+  int error = make_file(fresh, segment);
+  if (error == 0) {
+    write_head(segment, name, kind, members);
+    if (rename(fresh, segment->path) != 0) {
+      error = errno;
+      unlink(fresh);
+      unmap(segment);
+    }
+  }
+  if (error == 0) return LS_STAGE_OK;
+  return ls_stage_fail(LS_STAGE_REFUSED, "%s, of %.1f MB: %s; LOCKSTEP_STAGE_DIR names another folder", segment->path,
+                       (double)bytes * 1e-6, strerror(error));
 }
 
-void ls_segment_unmap(struct ls_segment* segment) {
-  munmap(segment->head, segment->bytes);
-  segment->head = NULL;
+/* ---- leaving ---- */
+
+/* The file that we have, and not one that another made under its name after somebody had removed ours. */
+static void unlink_if_nobody(const struct ls_segment* segment) {
+  struct stat named;
+  if (!anybody(segment->head) && lstat(segment->path, &named) == 0 && named.st_dev == segment->device &&
+      named.st_ino == segment->inode) {
+    unlink(segment->path);
+  }
 }
 
-/* A room that can't be had in a second is no reason to wait on: the next one who comes sweeps. */
+void ls_segment_drop(struct ls_segment* segment) {
+  unlink_if_nobody(segment);
+  unmap(segment);
+}
+
+/* The one that the file was made in, whatever the environment says by now. A room that can't be had in a second is no
+ * reason to wait on: the next one who comes sweeps. */
+static int enter_again(const struct ls_segment* segment, char folder[LS_FOLDER]) {
+  const size_t length = (size_t)(strrchr(segment->path, '/') - segment->path);
+  memcpy(folder, segment->path, length);
+  folder[length] = '\0';
+  return enter(folder, 1.0);
+}
+
 void ls_segment_depart(struct ls_segment* segment, struct ls_member* member) {
   char folder[LS_FOLDER];
-  const int room = ls_room_enter(folder, 1.0);
-  __atomic_store_n(&member->pid, 0, __ATOMIC_RELEASE);
-  if (room >= 0 && !anybody(segment->head)) unlink(segment->path);
-  ls_segment_unmap(segment);
-  if (room >= 0) ls_room_leave(room, folder);
+  const int room = enter_again(segment, folder);
+  if (member != NULL) __atomic_store_n(&member->pid, 0, __ATOMIC_RELEASE);
+  if (room < 0) {
+    unmap(segment);
+    return;
+  }
+  ls_segment_drop(segment);
+  ls_room_leave(room, folder);
 }
 void ls_segment_forsake(const struct ls_segment* segment, struct ls_member* member) {
   char folder[LS_FOLDER];
-  const int room = ls_room_enter(folder, 1.0);
+  const int room = enter_again(segment, folder);
   if (room < 0) return;
   member->state = LS_MEMBER_LEAVES;
-  if (!anybody(segment->head)) unlink(segment->path);
+  unlink_if_nobody(segment);
   ls_room_leave(room, folder);
 }

@@ -3,7 +3,7 @@
  * A file and no memfd over a socket: that would need somebody who answers the socket, a thread in the simulation or a
  * process beside it, which may die too. The price: after kill -9 of all, the file stays until the next one comes.
  *
- * Folder: $LOCKSTEP_STAGE_DIR, else $XDG_RUNTIME_DIR/lockstep-stage, else /dev/shm/lockstep-stage-UID; mode 0700. Who
+ * Folder: $LOCKSTEP_STAGE_DIR, else /dev/shm/lockstep-stage-UID, wherever a process was started from; mode 0700. Who
  * enters or leaves holds flock() on it. A process is known by its pid and the time at which it began.
  */
 #ifndef LOCKSTEP_STAGE_SEGMENT_H_
@@ -47,11 +47,17 @@ struct ls_segment_head {
 struct ls_segment {
   struct ls_segment_head* head;
   size_t bytes;
+  uint64_t device, inode; /* its name may be another file's by now */
   char path[320];
 };
 
 /* Says why, in a text of this thread, and returns `result`. */
 int ls_stage_fail(int result, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+/* LS_STAGE_REFUSED if it is NULL. */
+int ls_stage_need(const void* argument, const char* what);
+/* 0, or EFBIG: a file of so many bytes is beyond `ulimit -f`, and writing it would end the process (SIGXFSZ). */
+int ls_file_allowed(uint64_t bytes);
 
 int64_t ls_stage_now_ns(void);
 int64_t ls_stage_deadline(double timeout_s);
@@ -67,14 +73,15 @@ int ls_room_enter(char folder[LS_FOLDER], double timeout_s);
 /* Removes the folder if it is empty. */
 void ls_room_leave(int room, const char* folder);
 
-/* With the room locked. LS_STAGE_ABSENT: no such file, and no text. */
+/* With the room locked, as all up to ls_segment_drop(). LS_STAGE_ABSENT: no such file, and no text. */
 int ls_segment_open(const char* folder, const char* name, enum ls_segment_kind, struct ls_segment*);
-/* All zero behind the head. */
+/* All zero behind the head, and all of its memory there. */
 int ls_segment_create(const char* folder, const char* name, enum ls_segment_kind, uint32_t members, size_t bytes,
                       struct ls_segment*);
-void ls_segment_unmap(struct ls_segment*);
-/* Takes `member` out, unmaps, and unlinks if nobody else is there. */
-void ls_segment_depart(struct ls_segment*, struct ls_member*);
+/* Unmaps, and unlinks if nobody is there. */
+void ls_segment_drop(struct ls_segment*);
+/* Takes `member` out, unmaps, and unlinks if nobody else is there. NULL: what it has, the others take back. */
+void ls_segment_depart(struct ls_segment*, struct ls_member* member);
 /* Unlinks if nobody else is there, or leaves that to who departs last; `member` reads on until its process ends. */
 void ls_segment_forsake(const struct ls_segment*, struct ls_member* member);
 
@@ -84,6 +91,8 @@ bool ls_member_alive(const struct ls_member*);
  * that it lives. */
 int ls_member_enter(struct ls_member*, uint32_t state);
 /* NULL: all of them are taken by living processes. */
+/* From now on it counts as dead, as if its process had been killed. */
+void ls_member_die(struct ls_member*);
 struct ls_member* ls_member_free(struct ls_segment_head*, uint32_t first, uint32_t count);
 
 #ifdef __cplusplus

@@ -13,6 +13,8 @@
 static int write_all(int fd, const void* from, uint64_t bytes, off_t at) {
   const char* next = from;
   while (bytes > 0) {
+    const int allowed = ls_file_allowed((uint64_t)at + bytes);
+    if (allowed != 0) return allowed;
     const ssize_t wrote = pwrite(fd, next, bytes, at);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) return wrote == 0 ? EIO : errno;

@@ -1,10 +1,12 @@
 /* liblockstep-stage.so: steps of a running simulation, in shared memory, for trainers on the same machine. C ABI, libc
  * only; for Fortran by iso_c_binding.
  * Invariants: a step is visible once every rank has committed its part, whole, never before; what a reader holds is not
- * written over; nobody waits longer than the limit that it gives, and who gives none 10 s for a lock that is held for
- * microseconds. No call aborts, allocates between open and close, or touches signals. A child of fork() has to open the
- * stream for itself. Threads: one at a time per handle; but a step may be released while another thread waits for one.
- * Cost: reserve + commit + next + release 2 us, k = 8 (bench/stage_path.cc); grows with k (docs/models/stage.md).
+ * written over; nobody waits longer than the limit that it gives, but for a lock that is held for microseconds, if who
+ * has it was stopped: reserve 50 ms, commit 10 s, readers 1 s. No call aborts, or ends the process by a signal (a full
+ * disk, a limit on files); none touches signals, or allocates between open and close (ls_stage_list(): as qsort()
+ * does). A handle that is NULL, closed or of another process is refused: a child of fork() has to open the stream for
+ * itself. Threads: one at a time per handle; but a step may be released while another thread waits for one. Cost:
+ * reserve + commit + next + release 2 us, k = 8 (bench/stage_path.cc); grows with k (docs/models/stage.md).
  *
  *   struct ls_stage_options how = {.policy = LS_STAGE_LATEST, .k = 8};
  *   ls_stage_open("heat", rank, ranks, LS_STAGE_F32, 2, shape, &how, 10.0, &stream);    // of each rank; of its part
@@ -70,10 +72,11 @@ int ls_stage_open(const char* name, int rank, int ranks, int dtype, int ndim, co
                   const struct ls_stage_options*, double timeout_s, struct ls_stage** stream);
 /* Memory for this rank's part of `step`, which must be above the last. It holds whatever was there before. */
 int ls_stage_reserve(struct ls_stage*, int64_t step, double timeout_s, void** memory);
+/* TIMEOUT: the stream is locked by who was stopped; the step may be committed again, or abandoned. */
 int ls_stage_commit(struct ls_stage*);
 /* Instead of commit: the step will not become visible. */
 int ls_stage_abandon(struct ls_stage*);
-/* The newest visible step, -1 if none: where a simulation that was restarted may go on. */
+/* The newest visible step, -1 if none, or no stream: where a simulation that was restarted may go on. */
 int64_t ls_stage_last_step(const struct ls_stage*);
 /* Lossless: waits so long for as many readers as are expected to have come; what they have not taken stays for them.
  * TIMEOUT: fewer came, and what has no reader is gone, and counted. */
@@ -106,7 +109,8 @@ int ls_stage_look(struct ls_stage*, struct ls_stage_facts*);
 int ls_stage_next(struct ls_stage*, double timeout_s, struct ls_stage_step*);
 /* This step, whether or not it was had before. */
 int ls_stage_get(struct ls_stage*, int64_t step, struct ls_stage_step*);
-/* The steps that are visible now, in order; returns how many there are, of which up to `room` are written. */
+/* The steps that are visible now, in order; returns how many there are, of which up to `room` are written; -1: refused,
+ * or TIMEOUT. */
 int ls_stage_list(struct ls_stage*, int64_t* steps, int room);
 /* Each step as often as it was got. */
 int ls_stage_release(struct ls_stage*, const struct ls_stage_step*);

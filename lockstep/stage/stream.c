@@ -3,9 +3,12 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "lockstep/stage/handle.h"
 
 enum { kPage = 4096, kLine = 64 };
 
@@ -45,6 +48,7 @@ int ls_stream_find(struct ls_stage* s) {
     ls_stream_locate(s);
     const struct ls_stream_head* head = s->head;
     if ((uint32_t)head->facts.ranks == ranks && head->slots <= 2 * LS_STAGE_SLOTS && head->slot_stride <= bytes &&
+        head->facts.part_stride <= head->slot_stride / ranks &&
         ls_stream_bytes(ranks, head->slots, head->slot_stride) == bytes) {
       return LS_STAGE_OK;
     }
@@ -77,9 +81,38 @@ int ls_stream_lock(struct ls_stage* s, int64_t deadline) {
 }
 void ls_stream_unlock(struct ls_stage* s) { pthread_mutex_unlock(&s->head->lock); }
 
+/* ---- handles ---- */
+
+static struct ls_handles handles;
+
+struct ls_stage* ls_stream_new(int rank) {
+  struct ls_stage* s = calloc(1, sizeof *s);
+  if (s == NULL) {
+    ls_stage_fail(LS_STAGE_REFUSED, "no memory");
+    return NULL;
+  }
+  if (ls_handle_add(&handles, s) != LS_STAGE_OK) {
+    free(s);
+    return NULL;
+  }
+  s->pid = getpid();
+  s->rank = rank;
+  s->open_slot = LS_NO_PLACE;
+  s->spill = -1;
+  return s;
+}
+void ls_stream_shut(struct ls_stage* s) { ls_handle_remove(&handles, s); }
+void ls_stream_free(struct ls_stage* s) {
+  ls_stream_shut(s);
+  if (s->spill >= 0) close(s->spill);
+  free(s->holds);
+  free(s);
+}
+bool ls_stream_is_open(const struct ls_stage* s) { return ls_handle_is_open(&handles, s); }
+
 int ls_stream_owner(const struct ls_stage* s, bool writes) {
-  if (s == NULL || writes != (s->rank >= 0)) {
-    return ls_stage_fail(LS_STAGE_REFUSED, "this call needs a stream from %s",
+  if (!ls_stream_is_open(s) || writes != (s->rank >= 0)) {
+    return ls_stage_fail(LS_STAGE_REFUSED, "this call needs a stream from %s that is not closed",
                          writes ? "ls_stage_open()" : "ls_stage_attach()");
   }
   if (s->pid == getpid()) return LS_STAGE_OK;
@@ -87,7 +120,20 @@ int ls_stream_owner(const struct ls_stage* s, bool writes) {
                        s->segment.head->name, s->pid);
 }
 
-/* ---- readers ---- */
+/* ---- who is alive ---- */
+
+bool ls_look_is_due(struct ls_stage* s) {
+  const int64_t now = ls_stage_now_ns();
+  if (now - s->looked < LS_LEASE_NS) return false;
+  s->looked = now;
+  return true;
+}
+
+/* In this order: one that closes says so before it leaves. */
+bool ls_writer_died(const struct ls_stage* s, const struct ls_member* writer) {
+  return !ls_member_alive(writer) && __atomic_load_n(&writer->state, __ATOMIC_ACQUIRE) == LS_MEMBER_WRITES &&
+         writer->epoch == s->head->epoch;
+}
 
 bool ls_slot_wanted(const struct ls_stage* s, const struct ls_slot* slot) {
   for (uint32_t i = 0; i < LS_READERS; ++i) {
@@ -106,10 +152,13 @@ void ls_drop_reader(struct ls_stage* s, uint32_t i) {
   ls_stage_wake(&s->head->freed);
 }
 
-void ls_reap_readers(struct ls_stage* s) {
+bool ls_reap_readers(struct ls_stage* s) {
+  bool any = false;
   for (uint32_t i = 0; i < LS_READERS; ++i) {
     if (ls_reader(s, i)->pid == 0 || ls_member_alive(ls_reader(s, i))) continue;
     ++s->head->facts.readers_reaped;
     ls_drop_reader(s, i);
+    any = true;
   }
+  return any;
 }

@@ -63,6 +63,7 @@ struct ls_stage {
   uint32_t open_slot; /* reserved and not committed; LS_NO_PLACE: none */
   int spill;          /* file descriptor, -1: none */
   uint32_t* holds;    /* readers: how often each slot was got */
+  int64_t looked;     /* when it last looked whether the others are alive */
 };
 
 /* SIZE_MAX: more than any memory has. */
@@ -73,7 +74,14 @@ void ls_stream_locate(struct ls_stage*);
 int ls_stream_find(struct ls_stage*);
 int ls_stream_lock(struct ls_stage*, int64_t deadline);
 void ls_stream_unlock(struct ls_stage*);
-/* LS_STAGE_OK if this process opened it. */
+/* A handle that is open from now on; NULL: ls_stage_last_error(). */
+struct ls_stage* ls_stream_new(int rank);
+/* Which is closed from the first on, and gone with the second. */
+void ls_stream_shut(struct ls_stage*);
+void ls_stream_free(struct ls_stage*);
+/* Whether it is open, in whatever process it was opened. */
+bool ls_stream_is_open(const struct ls_stage*);
+/* LS_STAGE_OK if this process opened it, and has not closed it. */
 int ls_stream_owner(const struct ls_stage*, bool writes);
 
 static inline struct ls_member* ls_reader(const struct ls_stage* s, uint32_t i) {
@@ -81,8 +89,12 @@ static inline struct ls_member* ls_reader(const struct ls_stage* s, uint32_t i) 
 }
 /* Whether a living reader has yet to come to this step. */
 bool ls_slot_wanted(const struct ls_stage*, const struct ls_slot*);
-/* Readers that died hold nothing any more. */
-void ls_reap_readers(struct ls_stage*);
+/* Whether this writer of the current epoch is gone without closing. */
+bool ls_writer_died(const struct ls_stage*, const struct ls_member*);
+/* Readers that died hold nothing any more. Whether there were any. */
+bool ls_reap_readers(struct ls_stage*);
+/* Whether a look at the others, which costs some 10 us for each, is due; then it counts as taken. */
+bool ls_look_is_due(struct ls_stage*);
 void ls_drop_reader(struct ls_stage*, uint32_t i);
 
 /* ---- policies ---- */

@@ -2,14 +2,17 @@
 // left.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <bit>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -43,8 +46,11 @@ class Child {
     close(ready_[0]);
     close(ready_[1]);
   }
-  void Stop() {  // in the child
+  void Ready() {  // in the child
     if (write(ready_[1], "x", 1) != 1) _exit(1);
+  }
+  void Stop() {
+    Ready();
     for (;;) pause();
   }
   void Kill() {
@@ -53,10 +59,28 @@ class Child {
     waitpid(pid_, nullptr, 0);
     pid_ = 0;
   }
+  pid_t pid() const { return pid_; }
 
  private:
   int ready_[2];
   pid_t pid_;
+};
+
+// A limit of this process while it lives.
+class Limit {
+ public:
+  Limit(int resource, rlim_t most) : resource_(resource) {
+    getrlimit(static_cast<__rlimit_resource_t>(resource_), &before_);
+    const rlimit limit{most, before_.rlim_max};
+    setrlimit(static_cast<__rlimit_resource_t>(resource_), &limit);
+  }
+  ~Limit() { setrlimit(static_cast<__rlimit_resource_t>(resource_), &before_); }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+
+ private:
+  int resource_;
+  rlimit before_{};
 };
 
 class Stream : public ::testing::Test {
@@ -106,6 +130,17 @@ class Stream : public ::testing::Test {
     ExpectWhole(step, ranks);
     EXPECT_EQ(LS_STAGE_OK, ls_stage_release(reader, &step));
     return step.step;
+  }
+  // How many steps of memory are taken, and by how many readers in all.
+  static std::pair<int, int> Taken(ls_stage* stream) {
+    std::pair<int, int> taken;
+    ls_stream_lock(stream, ls_stage_deadline(60));
+    for (uint32_t i = 0; i < stream->head->slots; ++i) {
+      taken.first += stream->slots[i].state != LS_SLOT_FREE;
+      taken.second += std::popcount(stream->slots[i].held);
+    }
+    ls_stream_unlock(stream);
+    return taken;
   }
   static std::vector<int64_t> Steps(ls_stage* reader) {
     std::vector<int64_t> steps(100);

@@ -1,14 +1,19 @@
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "lockstep/stage/handle.h"
 #include "lockstep/stage/infer.h"
 #include "lockstep/stage/spill.h"
 #include "lockstep/stage/stream_fixture.h"
@@ -228,7 +233,296 @@ TEST_F(Stream, AFullDiskEndsTheSpillAndNotTheSimulation) {
   ls_stage_detach(reader);
 }
 
+TEST_F(Stream, ALimitOnFilesEndsTheSpillAndNotTheSimulation) {
+  ls_stage_options how = Options(LS_STAGE_REPLAY, 2);
+  const std::string path = folder_ + "/limited.spill";
+  how.spill = path.c_str();
+  ls_stage* writer = Open(how);
+  ls_stage* reader = Attach();
+  {
+    const Limit limit(RLIMIT_FSIZE, LS_SPILL_PAGE + ls_spill_stride(64) + 70);  // the second record's parts not whole
+    EXPECT_EQ(LS_STAGE_OK, Put(writer, 0));
+    EXPECT_EQ(LS_STAGE_SPILL, Put(writer, 1));
+    EXPECT_THAT(ls_stage_last_error(), HasSubstr("ends after 1 steps: File too large"));
+  }
+  EXPECT_EQ(0, Next(reader));
+  EXPECT_EQ(1, Next(reader));
+  EXPECT_EQ(1U, Facts(reader).spill_failures);
+  EXPECT_EQ(1U, Facts(reader).spilled);
+  ls_stage_close(writer, 0);
+  ls_stage_detach(reader);
+}
+
+TEST_F(Stream, ALimitOnFilesIsAnErrorOfOpen) {
+  ls_stage_options how = Options(LS_STAGE_LATEST, 2);
+  const std::string path = folder_ + "/limited.spill";
+  ls_stage* stream = nullptr;
+  {
+    const Limit limit(RLIMIT_FSIZE, 4096);
+    EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
+    EXPECT_THAT(ls_stage_last_error(), HasSubstr("File too large"));
+  }
+  how.spill = path.c_str();
+  ls_stage* first = Open(how, 0, 2);
+  EXPECT_EQ(LS_STAGE_OK, ls_stage_close(first, 0));
+  std::filesystem::remove(path);
+}
+
+// Its parts were flushed, and the lock could not be had back: as after a commit that answered LS_STAGE_TIMEOUT.
+TEST_F(Stream, AStepThatWasFlushedAndNotShownIsCommittedAgain) {
+  for (const bool again : {true, false}) {
+    const std::string path = folder_ + (again ? "/again.spill" : "/abandoned.spill");
+    ls_stage_options how = Options(LS_STAGE_LATEST, 2);
+    how.spill = path.c_str();
+    ls_stage* writer = Open(how);
+    ls_stage* reader = Attach();
+    Begin(writer, 0);
+    writer->slots[writer->open_slot].state = LS_SLOT_FLUSHING;
+    writer->committed[writer->open_slot] = 1;
+    EXPECT_EQ(LS_STAGE_OK, again ? ls_stage_commit(writer) : ls_stage_abandon(writer));
+    EXPECT_EQ(again ? 0 : -LS_STAGE_TIMEOUT, Next(reader));
+    EXPECT_EQ(again ? 1 : 0, Taken(writer).first);
+    EXPECT_EQ(again ? 1U : 0U, Facts(reader).spilled);
+    EXPECT_EQ(again ? 0U : 1U, Facts(reader).incomplete);
+    ls_stage_close(writer, 0);
+    ls_stage_detach(reader);
+  }
+}
+
+TEST_F(Stream, AnOpenThatFailsLeavesNoSpillFile) {
+  ls_stage_options how = Options(LS_STAGE_LATEST, 2);
+  const std::string path = folder_ + "/all.spill", deep = folder_ + "/" + std::string(250, 'd');
+  how.spill = path.c_str();
+  ls_stage* stream = nullptr;
+  const int next = dup(0);
+  close(next);
+  {
+    // Of the folder and of the spill file: none is left to look up in /proc who we are.
+    const Limit limit(RLIMIT_NOFILE, static_cast<rlim_t>(next) + 2);
+    EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
+    EXPECT_THAT(ls_stage_last_error(), HasSubstr("by which others know us, cannot be read: Too many open files"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  how.spill = deep.c_str();
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("expected a path of less than 256 bytes"));
+  EXPECT_FALSE(std::filesystem::exists(deep));
+}
+
+// It would leave a hole in the file where it is the last to commit.
+TEST_F(Stream, AllRanksSpillOrNone) {
+  const std::string path = folder_ + "/all.spill";
+  ls_stage_options how = Options(LS_STAGE_LATEST, 2);
+  how.spill = path.c_str();
+  ls_stage* first = Open(how, 0, 2);
+  how.spill = nullptr;
+  ls_stage* second = nullptr;
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 1, 2, LS_STAGE_F32, 2, kShape, &how, 1, &second));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("k 2, a spill file; this rank says"));
+  ls_stage_close(first, 0);
+}
+
+// ---- the folder ----
+
+// Wherever the two sides were started from: the one in a login's session, say, and the other by cron.
+TEST_F(Stream, TheDefaultFolderIsOneAndStays) {
+  const std::string name = "test-" + std::to_string(getpid());
+  unsetenv("LOCKSTEP_STAGE_DIR");
+  setenv("XDG_RUNTIME_DIR", folder_.c_str(), 1);
+  const ls_stage_options how = Options(LS_STAGE_LATEST, 1);
+  ls_stage *writer = nullptr, *reader = nullptr;
+  ASSERT_EQ(LS_STAGE_OK, ls_stage_open(name.c_str(), 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &writer));
+  EXPECT_EQ("/dev/shm/lockstep-stage-" + std::to_string(getuid()) + "/" + name + ".stream", writer->segment.path);
+  unsetenv("XDG_RUNTIME_DIR");
+  ASSERT_EQ(LS_STAGE_OK, ls_stage_attach(name.c_str(), 0, 1, 1, &reader)) << ls_stage_last_error();
+  ls_stage_close(writer, 0);
+  ls_stage_detach(reader);
+}
+
+TEST_F(Stream, AFolderThatIsNamedFromWhereTheProcessIs) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  setenv("LOCKSTEP_STAGE_DIR", "room", 1);
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
+  std::filesystem::current_path(before);
+  setenv("LOCKSTEP_STAGE_DIR", (folder_ + "/elsewhere").c_str(), 1);
+  ls_stage_close(writer, 0);  // and the fixture looks that nothing is left of it
+  setenv("LOCKSTEP_STAGE_DIR", ("/tmp/" + std::string(300, 'x')).c_str(), 1);
+  ls_stage* reader = nullptr;
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 0, &reader));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("expected a folder of less than 256 bytes"));
+}
+
+TEST_F(Stream, WhatIsNotOursInTheFolderStays) {
+  const std::filesystem::path room = folder_ + "/room";
+  std::filesystem::create_directory(room);
+  chmod(room.c_str(), 0700);
+  const std::vector<std::string> others = {"zeros.model", "empty.stream", "short.stream", "pipe.stream"};
+  std::ofstream(room / others[0]) << std::string(100'000, '\0');
+  std::ofstream(room / others[1]).flush();
+  std::ofstream(room / others[2]) << "short";
+  ASSERT_EQ(0, mkfifo((room / others[3]).c_str(), 0600));
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
+  ls_stage* reader = nullptr;
+  for (const char* name : {"empty", "short", "pipe"}) {
+    EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach(name, 0, 1, 0, &reader));
+    EXPECT_THAT(ls_stage_last_error(), HasSubstr(std::string(name) + ".stream is damaged: remove it"));
+  }
+  ls_stage_close(writer, 0);
+  for (const std::string& name : others) EXPECT_TRUE(std::filesystem::exists(room / name)) << name;
+  std::filesystem::remove_all(room);
+}
+
+// By who cleans up, or at a logout.
+TEST_F(Stream, AFolderThatIsRemovedIsInNobodysWay) {
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
+  ls_stage* reader = Attach();
+  std::filesystem::remove_all(folder_ + "/room");
+  EXPECT_EQ(LS_STAGE_OK, Put(writer, 0));
+  EXPECT_EQ(0, Next(reader));
+  ls_stage* other = Open(Options(LS_STAGE_LATEST, 2));
+  Put(other, 7);
+  ls_stage_close(writer, 0);
+  EXPECT_EQ(-LS_STAGE_END, Next(reader));
+  ls_stage_detach(reader);
+  reader = Attach();  // the one of that name that is there by now is not touched
+  EXPECT_EQ(7, Next(reader));
+  ls_stage_close(other, 0);
+  ls_stage_detach(reader);
+}
+
+// It has the folder open, and its lock with it, to its end.
+TEST_F(Stream, AChildThatWasForkedWhileTheFolderWasLockedDoesNotKeepIt) {
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
+  char folder[LS_FOLDER];
+  const int room = ls_room_enter(folder, 1);
+  const Child child([](Child& self) { self.Stop(); });
+  ls_room_leave(room, folder);
+  ls_stage_detach(Attach());
+  ls_stage_close(writer, 0);
+}
+
 // ---- bad input ----
+
+TEST_F(Stream, WhatIsNotThere) {
+  const ls_stage_options how = Options(LS_STAGE_LATEST, 2);
+  ls_stage *writer = Open(how), *reader = Attach(), *none = nullptr;
+  ls_stage_step step{};
+  ls_stage_facts facts;
+  void* memory = nullptr;
+  const auto expect = [](const std::string& text, int result) {
+    EXPECT_EQ(LS_STAGE_REFUSED, result);
+    EXPECT_THAT(ls_stage_last_error(), HasSubstr(text));
+  };
+  const auto refuses_all = [&](ls_stage* w, ls_stage* r) {
+    for (const int result :
+         {ls_stage_reserve(w, 1, 0, &memory), ls_stage_commit(w), ls_stage_abandon(w), ls_stage_close(w, 0)}) {
+      expect("this call needs a stream from ls_stage_open() that is not closed", result);
+    }
+    for (const int result : {ls_stage_look(r, &facts), ls_stage_next(r, 0, &step), ls_stage_get(r, 0, &step),
+                             ls_stage_release(r, &step), ls_stage_detach(r), ls_stage_leave(r)}) {
+      expect("this call needs a stream from ls_stage_attach() that is not closed", result);
+    }
+    EXPECT_EQ(-1, ls_stage_list(r, nullptr, 0));
+  };
+  refuses_all(nullptr, nullptr);
+  refuses_all(reader, writer);
+  EXPECT_EQ(-1, ls_stage_last_step(nullptr));
+  expect("shape is NULL", ls_stage_open("t", 0, 1, LS_STAGE_F32, 2, nullptr, &how, 1, &none));
+  expect("no such policy: 0", ls_stage_open("t", 0, 1, LS_STAGE_F32, 2, kShape, nullptr, 1, &none));
+  expect("stream is NULL", ls_stage_open("t", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, nullptr));
+  expect("is no name", ls_stage_open(nullptr, 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &none));
+  expect("stream is NULL", ls_stage_attach("s", 0, 1, 0, nullptr));
+  expect("is no name", ls_stage_attach(nullptr, 0, 1, 0, &none));
+  expect("memory is NULL", ls_stage_reserve(writer, 0, 0, nullptr));
+  expect("facts is NULL", ls_stage_look(reader, nullptr));
+  expect("step is NULL", ls_stage_next(reader, 0, nullptr));
+  expect("step is NULL", ls_stage_get(reader, 0, nullptr));
+  expect("step is NULL", ls_stage_release(reader, nullptr));
+  Put(writer, 0);
+  EXPECT_EQ(1, ls_stage_list(reader, nullptr, 5));
+  ls_stage_close(writer, 0);
+  ls_stage_detach(reader);
+  refuses_all(writer, reader);
+  EXPECT_EQ(-1, ls_stage_last_step(writer));
+}
+
+TEST_F(Stream, SoManyHandlesAndNoMore) {
+  static ls_handles handles;
+  std::vector<char> place(LS_HANDLES + 1);
+  for (int i = 0; i < LS_HANDLES; ++i) ASSERT_EQ(LS_STAGE_OK, ls_handle_add(&handles, &place[static_cast<size_t>(i)]));
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_handle_add(&handles, &place.back()));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("4096 open already"));
+  ls_handle_remove(&handles, &place[5]);
+  EXPECT_FALSE(ls_handle_is_open(&handles, &place[5]));
+  EXPECT_EQ(LS_STAGE_OK, ls_handle_add(&handles, &place.back()));
+  for (const int open : {0, 4, 6, int{LS_HANDLES} - 1, int{LS_HANDLES}})
+    EXPECT_TRUE(ls_handle_is_open(&handles, &place[static_cast<size_t>(open)]));
+}
+
+TEST_F(Stream, AStepIsReleasedOnce) {
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 1));
+  ls_stage* reader = Attach();
+  ls_stage_step first, second;
+  Put(writer, 0);
+  ASSERT_EQ(LS_STAGE_OK, ls_stage_next(reader, 0, &first));
+  EXPECT_EQ(LS_STAGE_OK, ls_stage_release(reader, &first));
+  do {  // until it lies where the first one did
+    Put(writer, ls_stage_last_step(writer) + 1);
+    ASSERT_EQ(LS_STAGE_OK, ls_stage_next(reader, 0, &second));
+    if (second.slot != first.slot) ls_stage_release(reader, &second);
+  } while (second.slot != first.slot);
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_release(reader, &first)) << "it would give up the second one";
+  EXPECT_EQ(1, Taken(writer).second);
+  EXPECT_EQ(LS_STAGE_OK, ls_stage_release(reader, &second));
+  ls_stage_close(writer, 0);
+  ls_stage_detach(reader);
+}
+
+// The lock of a stream is held for microseconds: that somebody has it is no reason to lose a step.
+TEST_F(Stream, AWriterThatDoesNotWaitStillWaitsForTheLock) {
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 1));
+  for (int tries = 0; tries < 5 && ls_stage_last_step(writer) < 0; ++tries) {  // of 50 ms each
+    ls_stream_lock(writer, ls_stage_deadline(60));
+    std::atomic<bool> begun = false, done = false;
+    std::jthread puts([&] {
+      begun = true;
+      begun.notify_one();
+      Put(writer, 0);
+      done = true;
+    });
+    begun.wait(false);
+    const int64_t moment = ls_stage_deadline(0.02);
+    while (ls_stage_now_ns() < moment && !done) {
+    }
+    ls_stream_unlock(writer);
+  }
+  EXPECT_EQ(0, ls_stage_last_step(writer)) << ls_stage_last_error();
+  ls_stage_close(writer, 0);
+}
+
+// The stream is locked by who was stopped, say, for longer than the reader waits.
+TEST_F(Stream, AReaderThatCannotLockTheStreamLeavesNothingHeld) {
+  ls_stage* writer = Open(Options(LS_STAGE_LOSSLESS, 1));
+  ls_stage* reader = Attach();
+  ls_stage_step step;
+  Put(writer, 0);
+  ASSERT_EQ(LS_STAGE_OK, ls_stage_next(reader, 0, &step));
+  std::promise<void> locked, left;
+  std::jthread holder([&] {
+    ls_stream_lock(writer, ls_stage_deadline(60));
+    locked.set_value();
+    left.get_future().wait();
+    ls_stream_unlock(writer);
+  });
+  locked.get_future().wait();
+  EXPECT_EQ(LS_STAGE_OK, ls_stage_detach(reader));
+  left.set_value();
+  holder.join();
+  EXPECT_EQ(LS_STAGE_OK, Put(writer, 1, 60));
+  EXPECT_EQ(std::pair(1, 0), Taken(writer));
+  ls_stage_close(writer, 0);
+}
 
 TEST_F(Stream, BadInput) {
   const ls_stage_options how = Options(LS_STAGE_LATEST, 2);
@@ -289,7 +583,8 @@ TEST_F(Stream, NoRoomForNamesOfSteps) {
 // Somebody is in the folder, making a large stream.
 TEST_F(Stream, WaitsForTheFolderAsLongAsItWasToldTo) {
   ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
-  int room = open((folder_ + "/room").c_str(), O_RDONLY | O_DIRECTORY);
+  const std::string path = folder_ + "/room";
+  const int room = open(path.c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(0, flock(room, LOCK_EX));
   ls_stage* reader = nullptr;
   ls_model* model = nullptr;
@@ -298,11 +593,18 @@ TEST_F(Stream, WaitsForTheFolderAsLongAsItWasToldTo) {
   EXPECT_THAT(ls_stage_last_error(), HasSubstr("is locked by another process"));
   EXPECT_EQ(LS_STAGE_REFUSED, ls_infer_open("net", 0.01, &model));
   EXPECT_LT(ls_stage_now_ns() - begin, 900'000'000);
-  std::jthread leaves([room] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  const int tries = inotify_init1(IN_CLOEXEC);
+  ASSERT_LE(0, inotify_add_watch(tries, path.c_str(), IN_OPEN));
+  std::jthread leaves([room, tries] {  // when somebody has tried a thousand times, a millisecond apart
+    for (int seen = 0; seen < 1000; ++seen) {
+      inotify_event opened;
+      if (read(tries, &opened, sizeof opened) != sizeof opened) break;
+    }
     close(room);
   });
   EXPECT_EQ(LS_STAGE_OK, ls_stage_attach("s", 0, 1, 60, &reader)) << ls_stage_last_error();
+  leaves.join();
+  close(tries);
   ls_stage_close(writer, 0);
   ls_stage_detach(reader);
 }

@@ -75,17 +75,17 @@ static int no_room(const struct ls_stage* s, int64_t step, double timeout_s) {
                        s->head->readers_ever < s->head->readers_expected ? "a first reader" : "readers");
 }
 
-/* With the lock held, which it gives up meanwhile. */
-static int wait_for_room(struct ls_stage* s, int64_t deadline) {
+/* With the lock held, which it gives up meanwhile, and for good if it can't have it back. */
+static int wait_for_room(struct ls_stage* s, int64_t deadline, bool* locked) {
   const uint32_t seen = __atomic_load_n(&s->head->freed, __ATOMIC_ACQUIRE);
   ls_stream_unlock(s);
   ls_stage_wait(&s->head->freed, seen, deadline, LS_LEASE_NS);
   const int result = ls_stream_lock(s, deadline + LS_LEASE_NS);
-  if (result == LS_STAGE_OK) ls_reap_readers(s);
+  *locked = result == LS_STAGE_OK;
   return result;
 }
 
-static int find_slot(struct ls_stage* s, int64_t step, double timeout_s, struct ls_slot** slot) {
+static int find_slot(struct ls_stage* s, int64_t step, double timeout_s, struct ls_slot** slot, bool* locked) {
   const int64_t deadline = ls_stage_deadline(timeout_s);
   bool waited = false;
   int result;
@@ -94,10 +94,11 @@ static int find_slot(struct ls_stage* s, int64_t step, double timeout_s, struct 
     *slot = slot_of_step(s, step);
     if (*slot == NULL) *slot = begin_step(s, step);
     if (*slot != NULL) return LS_STAGE_OK;
+    if (ls_look_is_due(s) && ls_reap_readers(s)) continue;
     if (!waited) ++s->head->facts.writer_waits;
     waited = true;
     if (ls_stage_now_ns() >= deadline) return no_room(s, step, timeout_s);
-    result = wait_for_room(s, deadline);
+    result = wait_for_room(s, deadline, locked);
     if (result != LS_STAGE_OK) return result;
   }
   return result;
@@ -105,15 +106,18 @@ static int find_slot(struct ls_stage* s, int64_t step, double timeout_s, struct 
 
 int ls_stage_reserve(struct ls_stage* s, int64_t step, double timeout_s, void** memory) {
   int result = ls_stream_owner(s, true);
+  if (result == LS_STAGE_OK) result = ls_stage_need(memory, "memory");
   if (result != LS_STAGE_OK) return result;
   if (s->open_slot != LS_NO_PLACE) {
     return ls_stage_fail(LS_STAGE_ORDER, "stream %s, rank %d: step %" PRId64 " is reserved: commit or abandon it first",
                          s->segment.head->name, s->rank, s->slots[s->open_slot].step);
   }
-  result = ls_stream_lock(s, ls_stage_deadline(timeout_s));
+  result = ls_stream_lock(s, ls_stage_deadline(timeout_s) + LS_LEASE_NS);
   if (result != LS_STAGE_OK) return result;
   struct ls_slot* slot = NULL;
-  result = find_slot(s, step, timeout_s, &slot);
+  bool locked = true;
+  result = find_slot(s, step, timeout_s, &slot, &locked);
+  if (!locked) return result;
   if (result == LS_STAGE_OK) {
     s->open_slot = (uint32_t)(slot - s->slots);
     *memory = s->parts + s->open_slot * s->head->slot_stride + (uint64_t)s->rank * s->head->facts.part_stride;
@@ -147,7 +151,8 @@ static int spill(struct ls_stage* s, struct ls_slot* slot) {
 
 /* With the lock held, unless it returns LS_STAGE_TIMEOUT. */
 static int commit_part(struct ls_stage* s, struct ls_slot* slot) {
-  if (slot->state != LS_SLOT_WRITING || slot->epoch != s->self->epoch) return replaced(s);
+  const bool again = slot->state == LS_SLOT_FLUSHING; /* the lock could not be had back after the flush */
+  if ((slot->state != LS_SLOT_WRITING && !again) || slot->epoch != s->self->epoch) return replaced(s);
   s->self->cursor = slot->step;
   flags_of(s, slot)[s->rank] = kCommitted;
   if (any_part(s, slot, kAbsent)) return LS_STAGE_OK;
@@ -175,12 +180,18 @@ int ls_stage_commit(struct ls_stage* s) {
   result = ls_stream_lock(s, ls_stage_deadline(10.0));
   if (result != LS_STAGE_OK) return result;
   result = commit_part(s, &s->slots[s->open_slot]);
-  s->open_slot = LS_NO_PLACE;
   if (result == LS_STAGE_TIMEOUT) return result;
+  s->open_slot = LS_NO_PLACE;
   ls_stream_unlock(s);
   ls_stage_wake(&s->head->shown);
   ls_stage_wake(&s->head->freed); /* a slot that the policy gave up, for a rank that waits */
   return result;
+}
+
+/* A step whose flush is done, and that could not be shown for want of the lock. */
+static void take_back(const struct ls_stage* s, struct ls_slot* slot) {
+  flags_of(s, slot)[s->rank] = kAbsent;
+  slot->state = LS_SLOT_WRITING;
 }
 
 int ls_stage_abandon(struct ls_stage* s) {
@@ -188,15 +199,21 @@ int ls_stage_abandon(struct ls_stage* s) {
   if (result != LS_STAGE_OK || s->open_slot == LS_NO_PLACE) return result;
   result = ls_stream_lock(s, ls_stage_deadline(10.0));
   if (result != LS_STAGE_OK) return result;
-  s->self->cursor = s->slots[s->open_slot].step;
+  struct ls_slot* slot = &s->slots[s->open_slot];
+  s->self->cursor = slot->step;
   s->open_slot = LS_NO_PLACE;
-  if (s->self->epoch == s->head->epoch) leave_out(s, s->self->cursor + 1);
+  if (s->self->epoch == s->head->epoch) {
+    if (slot->state == LS_SLOT_FLUSHING) take_back(s, slot);
+    leave_out(s, s->self->cursor + 1);
+  }
   ls_stream_unlock(s);
   ls_stage_wake(&s->head->freed);
   return LS_STAGE_OK;
 }
 
-int64_t ls_stage_last_step(const struct ls_stage* s) { return __atomic_load_n(&s->head->last_step, __ATOMIC_RELAXED); }
+int64_t ls_stage_last_step(const struct ls_stage* s) {
+  return ls_stream_is_open(s) ? __atomic_load_n(&s->head->last_step, __ATOMIC_RELAXED) : -1;
+}
 
 /* Once a reader has come, the file stays for it. */
 static int linger(struct ls_stage* s, double linger_s) {
@@ -216,11 +233,11 @@ static int linger(struct ls_stage* s, double linger_s) {
 int ls_stage_close(struct ls_stage* s, double linger_s) {
   int result = ls_stream_owner(s, true);
   if (result != LS_STAGE_OK) return result;
+  ls_stream_shut(s);
   result = linger(s, linger_s);
   __atomic_store_n(&s->self->state, LS_MEMBER_CLOSED, __ATOMIC_RELEASE);
   ls_stage_wake(&s->head->shown);
   ls_segment_depart(&s->segment, s->self);
-  if (s->spill >= 0) close(s->spill);
-  free(s);
+  ls_stream_free(s);
   return result;
 }

@@ -395,6 +395,7 @@ class Builder {
     DescribeOrigin();
     for (int rank = 0; rank < out_.world_size; ++rank)
       if (!std::binary_search(out_.ranks.begin(), out_.ranks.end(), rank)) out_.absent_ranks.push_back(rank);
+    out_.lacking_steps = steps_.lacking;
     FindAbsentPeers();
   }
 

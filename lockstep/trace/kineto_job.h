@@ -25,6 +25,7 @@ struct KinetoJob {
   std::vector<int> ranks;
   int world_size = 0;
   std::vector<int> absent_ranks;               // of which no file was given
+  std::vector<int> lacking_steps;              // ranks without some steps that others have: those steps are left out
   std::vector<ClockOffset> clocks;             // of each rank given
   std::vector<std::vector<int>> absent_peers;  // of each op: absent ranks that take part in it
 };

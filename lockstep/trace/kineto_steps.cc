@@ -268,6 +268,11 @@ absl::Status OrderAsOneJob(std::vector<KinetoRank>& ranks) {
   return absl::OkStatus();
 }
 
+// "3 to 12"
+static std::string SpanText(const std::map<int64_t, RankStep>& steps) {
+  return steps.empty() ? "none" : fmt::format("{} to {}", steps.begin()->first, steps.rbegin()->first);
+}
+
 absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, const std::vector<StepRange>& wanted) {
   KinetoSteps found;
   uint64_t outside = 0;
@@ -283,8 +288,16 @@ absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, cons
     if (count == ranks.size()) common.push_back(number);
   if (common.empty() && !wanted.empty())
     return InvalidArgument("none of the steps of --steps is one that all {} ranks have", ranks.size());
-  if (common.empty())
-    return InvalidArgument("no step that all {} ranks have; expected traces of the same steps", ranks.size());
+  if (common.empty()) {
+    std::string others;
+    for (size_t rank = 1; rank < ranks.size() && others.empty(); ++rank)
+      if (const std::string span = SpanText(all[rank]); span != SpanText(all[0]))
+        others = fmt::format(": {} has {}, {} has {}", ranks[0].path, SpanText(all[0]), ranks[rank].path, span);
+    return InvalidArgument("no step that all {} ranks have{}; expected traces of the same steps", ranks.size(), others);
+  }
+  for (size_t rank = 0; rank < ranks.size(); ++rank)
+    if (std::ranges::any_of(seen, [&](const auto& step) { return !all[rank].contains(step.first); }))
+      found.lacking.push_back(ranks[rank].rank);
 
   std::vector<const RankStep*> first;
   first.reserve(all.size());

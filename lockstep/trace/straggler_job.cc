@@ -12,6 +12,7 @@
 #include "lockstep/base/large_pages.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/pipeline.h"
+#include "lockstep/trace/worker_clocks.h"
 
 namespace lockstep::trace {
 namespace {
@@ -75,6 +76,29 @@ struct LaneTable {
   std::vector<std::vector<uint32_t>> lane_of;  // [index of the step in the rows][dp]
   std::vector<uint32_t> rows;                  // of each lane
 };
+
+// Leaves out steps of which there is no forward or backward compute, as where a trace ends in the middle of one: they
+// would be steps that ideally take no time. Answers how many.
+size_t LeaveOutIdleSteps(StragglerRows& rows) {
+  std::vector<uint8_t> computes(rows.steps.size());
+  for (const auto& piece : rows.pieces)
+    for (const StragglerRow& row : piece)
+      if (IsPass(row.type)) computes[row.step] = 1;
+  const auto idle = static_cast<size_t>(std::count(computes.begin(), computes.end(), 0));
+  if (idle == 0 || idle == computes.size()) return 0;
+  std::vector<uint32_t> number(computes.size());
+  std::vector<int64_t> steps;
+  for (size_t step = 0; step < computes.size(); ++step) {
+    number[step] = static_cast<uint32_t>(steps.size());
+    if (computes[step] != 0) steps.push_back(rows.steps[step]);
+  }
+  for (auto& piece : rows.pieces) {
+    std::erase_if(piece, [&](const StragglerRow& row) { return computes[row.step] == 0; });
+    for (StragglerRow& row : piece) row.step = number[row.step];
+  }
+  rows.steps = std::move(steps);
+  return idle;
+}
 
 // Of tables by step and data-parallel rank; refused: more, of a few rows.
 absl::Status CheckSize(const StragglerRows& rows, int dp) {
@@ -213,23 +237,6 @@ void MarkAbsent(TracedJob& job, uint64_t missing) {
   }
 }
 
-void StepTimes(TracedJob& job, size_t threads) {
-  const size_t width = job.lanes.size(), sets = job.steps.size();
-  std::vector<float> first(sets, std::numeric_limits<float>::infinity());
-  std::vector<float> last(sets, -std::numeric_limits<float>::infinity());
-  ParallelFor(threads, threads, [&](size_t part, size_t /*worker*/) {
-    for (uint32_t op = 0; op < job.graph.ops(); ++op)
-      for (size_t set = sets * part / threads; set < sets * (part + 1) / threads; ++set)
-        for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
-          const size_t cell = op * width + lane;
-          if (job.graph.IsAbsent(cell)) continue;
-          first[set] = std::min(first[set], job.starts[cell]);
-          last[set] = std::max(last[set], job.starts[cell] + job.durations[cell]);
-        }
-  });
-  for (size_t set = 0; set < sets; ++set) job.step_times.push_back(last[set] - first[set]);
-}
-
 // In the order of the op types; ops of a type are held against each other.
 void NameKinds(TracedJob& job) {
   for (int type = 0; type < kSchemaTypes; ++type) {
@@ -256,6 +263,7 @@ Origin OriginOf(const StragglerMeta& meta) {
 
 absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta, size_t threads) {
   if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for (--steps)");
+  const size_t idle_steps = LeaveOutIdleSteps(rows);
   LS_RETURN_IF_ERROR(CheckSize(rows, meta.dp));
   LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows, threads));
   LaneTable lanes = Lanes(rows, meta.dp, threads);
@@ -280,10 +288,12 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   job.ranks = std::move(rows.ranks);
   LS_ASSIGN_OR_RETURN(const uint64_t missing, Fill(job, std::move(rows), table, lanes, built.number, threads));
   NameKinds(job);
+  Count(job.counters, "steps_without_compute", idle_steps);
   Count(job.counters, "absent_ranks", job.steps.size() * static_cast<size_t>(job.dp) - job.lanes.size());
   MarkAbsent(job, missing);
+  TimeSteps(job, threads);
   MeasureParts(job, threads);
-  StepTimes(job, threads);
+  MendClocks(job, threads);
   return job;
 }
 

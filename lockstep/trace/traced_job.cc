@@ -89,8 +89,8 @@ void MeasureParts(TracedJob& job, size_t threads) {
               [&](size_t unit, size_t worker) { parts[worker].Compute(job.graph.units[unit]); });
   uint64_t transfers = 0, delays = 0;
   for (const Parts& part : parts) transfers += part.negative_transfers(), delays += part.negative_delays();
-  Count(job.counters, "negative_transfers", transfers);
-  Count(job.counters, "negative_delays", delays);
+  Count(job.counters, kNegativeTransfers, transfers);
+  Count(job.counters, kNegativeDelays, delays);
 }
 
 }  // namespace lockstep::trace

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -69,13 +70,22 @@ struct TracedJob {
   std::vector<float> data_waits;
   std::map<std::pair<int, int>, DataSources> data_sources;  // what for; by dp and stage
 
+  // s, by dp and stage: what was added to the times of workers whose clocks were off; of several steps the largest.
+  std::map<std::pair<int, int>, double> clock_offsets;
+
   std::vector<Counter> counters;
 };
+
+// Counters of MeasureParts.
+inline constexpr std::string_view kNegativeTransfers = "negative_transfers", kNegativeDelays = "negative_delays";
 
 // s; of a cell.
 inline float DataWaitOf(const TracedJob& job, size_t cell) {
   return job.data_waits.empty() ? 0.0F : job.data_waits[cell];
 }
+
+// Of a communication: it came out so far below zero that it was taken as 0. (By chance none is exactly that.)
+inline bool IsMended(const TracedJob& job, size_t cell) { return job.transfers[cell] == 0 && job.durations[cell] > 0; }
 
 // The op that begins a step on its rank: before it there is the loading of data.
 inline bool BeginsStep(const JobOp& op) {

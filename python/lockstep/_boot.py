@@ -32,7 +32,7 @@ def _answer_stack_requests(path):
         import faulthandler
 
         # A real-time signal: scripts and schedulers use SIGUSR1 and SIGUSR2 for themselves.
-        stacks = open(path, "ab", buffering=0)
+        stacks = _open_out_of_the_way(path)
         faulthandler.register(signal.SIGRTMIN + 7, file=stacks, all_threads=True, chain=False)
         _keep_open[:] = [stacks]
     except (ImportError, AttributeError, OSError, ValueError):
@@ -40,6 +40,20 @@ def _answer_stack_requests(path):
 
 
 _keep_open = []  # faulthandler keeps only the number of the descriptor
+
+
+def _open_out_of_the_way(path):
+    """To append, under a high number: a script that closes the descriptors it does not know, and opens files of its own, would get stacks into those."""
+    import fcntl
+
+    file = open(path, "ab", buffering=0)
+    try:
+        return open(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY), "ab", buffering=0)
+    except OSError:
+        return file  # so many descriptors may not be opened
+
+
+_OUT_OF_THE_WAY = 512
 
 
 def _take_drills(path):

@@ -8,7 +8,9 @@ import json
 import torch
 
 from ._containers import with_items
-from ._state import GeneratorHolder, ModuleHolder, OptimizerHolder, PlainHolder, RngHolder, StateDictHolder, TensorHolder, has_state
+from ._optimizer import OptimizerHolder
+from ._plain import PlainHolder, has_state
+from ._state import GeneratorHolder, ModuleHolder, RngHolder, StateDictHolder, TensorHolder
 from ._tensors import DTYPES, CheckpointError, Layout, is_tensor, parts, views
 
 _WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}

@@ -5,7 +5,8 @@ import pickle
 
 from . import reshape
 from ._convert import read_head
-from ._state import _put_back, numbered
+from ._holding import put_back
+from ._optimizer import numbered
 from ._tensors import CheckpointError, Layout
 from .checkpoint import split_meta
 
@@ -33,7 +34,7 @@ class Written(reshape.Saved):
         entries, rests = self._of(rank)
         if name not in rests:
             raise CheckpointError(f"{self._path}: rank {rank} gave no {name!r}: it gave {', '.join(sorted(rests))}")
-        return _put_back(rests[name], _Tensors(self, rank, _layouts(entries, name)))
+        return put_back(rests[name], _Tensors(self, rank, _layouts(entries, name)))
 
     def optimizer(self, name, rank=0):
         """What `rank` gave under `name` in the form of an optimizer's state_dict(): {"state": {number of the parameter: {key: value}}, "param_groups"}, and

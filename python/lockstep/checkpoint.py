@@ -39,9 +39,7 @@ class Checkpoint:
     state: {name: module | optimizer | tensor | torch.Generator | object with state_dict() and load_state_dict() | dict | list}. Such objects that are in
     a dict or list come back in place too, each by its state_dict() alone, as they do outside of one; its plain values are new ones.
     The generators of torch, random and numpy are always included. every: save after each `every`-th step. lazy=False copies all in
-    step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed; and for one
-    that shares parameters with other processes (share_memory(), a queue of torch.multiprocessing) or resizes their storage between step() and
-    optimizer.step(), which frees what is being copied.
+    step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed.
     replicas=True says that any rank's state is right for any other, though their tensors differ (running statistics of BatchNorm): then a
     world of another size (--nnodes MIN:MAX) goes on from it. Ranks whose tensors are all alike need not say so; never say it of sharded state.
     Raises CheckpointError when `state` can't be saved, or when a checkpoint does not fit it.
@@ -179,7 +177,8 @@ class Checkpoint:
             from ._tensors import CheckpointError
 
             why = self._client.error()
-            remedy = "" if "ulimit" in why else "; give more with `lockstep run --checkpoint-memory`"  # another limit than that of memory
+            another = "ulimit" in why or "vm." in why  # limit than that of Lockstep's
+            remedy = "" if another else "; give more with `lockstep run --checkpoint-memory`"
             raise CheckpointError(f"{why}{remedy}, or run without Checkpoint")
 
     def _capture(self):

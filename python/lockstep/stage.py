@@ -44,7 +44,7 @@ class _Attached:
     under one."""
 
     def __init__(self, name, shard, shards, timeout_s):
-        self._handle = ctypes.c_void_p()
+        self._handle, self._pid = ctypes.c_void_p(), os.getpid()
         self._held, self._closed = 0, False  # views and calls
         self._calls, self._counting = threading.Lock(), threading.RLock()  # neither a release nor close() waits for a next() of another thread
         _stage.check(_stage.library().ls_stage_attach(name.encode(), shard, shards, timeout_s, ctypes.byref(self._handle)))
@@ -53,6 +53,8 @@ class _Attached:
     def _require_open(self):
         if self._closed:
             raise StageError("the stream is closed")
+        if self._elsewhere():
+            raise StageError(f"the stream was opened by process {self._pid}, before a fork: open it here too")
 
     @contextlib.contextmanager
     def _call(self):
@@ -90,7 +92,13 @@ class _Attached:
             weakref.finalize(buffer, self._release, at).atexit = False  # the interpreter ends before what reads a view does
         return at, buffer
 
+    def _elsewhere(self):
+        """In a child of fork() nothing is ours, and a lock may be held by a thread that is not there."""
+        return os.getpid() != self._pid
+
     def _release(self, at):
+        if self._elsewhere():
+            return
         with self._counting:
             _stage.library().ls_stage_release(self._handle, ctypes.byref(at))
             self._let_go()
@@ -105,6 +113,8 @@ class _Attached:
             _stage.library().ls_stage_detach(self._handle)
 
     def close(self):
+        if self._elsewhere():
+            return
         with self._counting:
             if not self._closed:
                 self._closed = True
@@ -113,6 +123,8 @@ class _Attached:
     def leave(self):
         """At the end of the process, where views and threads that wait for a step may be left: these keep the memory, and the writer takes
         the steps back when the process is gone."""
+        if self._elsewhere():
+            return
         self.close()
         with self._counting:
             if self._held > 0:

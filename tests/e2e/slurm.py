@@ -31,7 +31,8 @@ MpiDefault=none
 ReturnToService=2
 KillWait=30
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
+DefMemPerNode=100
 SlurmdParameters=config_overrides
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP

@@ -77,6 +77,13 @@ class Refused(RunTest):
                     run.finish(2, timeout=20)
                     self.assertRegex(run.stderr(), f"^lockstep: [^\n]*{why}[^\n]*\n$")
 
+    def test_few_open_files(self):
+        """Raised for what Lockstep needs, where that is allowed; scripts have the limit that was."""
+        script = self.python_file("import resource\nopen('limit', 'w').write(str(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))\n")
+        run = self.limited("-Sn", 60, script, ranks=4)
+        run.finish(timeout=30)
+        self.assertEqual("60", (run.dir.parent / "limit").read_text(), run)
+
     def test_files_that_are_too_small_for_the_checkpoints(self):
         script = self.python_file("import torch, lockstep\nckpt = lockstep.Checkpoint({'model': torch.nn.Linear(1000, 1000)})\n"
                                   "ckpt.restore()\nckpt.step(0)\n")
@@ -84,8 +91,8 @@ class Refused(RunTest):
         run.finish(1, timeout=30)
         self.assertRegex(run.stderr(), "shared memory for lockstep-slot0: File too large; raise `ulimit -f`, or run without Checkpoint", run)
 
-    def limited(self, limit, count, script):
-        return Run(self, script, ranks=1, prefix=["sh", "-c", f'ulimit {limit} {count}; exec "$@"', "sh"])
+    def limited(self, limit, count, script, ranks=1):
+        return Run(self, script, ranks=ranks, prefix=["sh", "-c", f'ulimit {limit} {count}; exec "$@"', "sh"])
 
     def python_file(self, text):
         path = self.folder() / "train.py"

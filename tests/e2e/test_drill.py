@@ -147,6 +147,20 @@ class NoNumber(RunTest):
         """Before anybody can have looked at its loss."""
         self.assertIn(" from step 9, for the loss was finite up to step 19 only", self.repair(10, faults=["kill:1:20:saved"], symptom="crash"))
 
+    def test_that_came_while_nobody_watched(self):
+        """Ranks keep for whoever comes which steps had a finite loss."""
+        steps = 60
+        run = Run(self, "ddp.py", *ddp(steps, step_time=0.2, faults=["nan:1:30:update"]), "--every", "25", options=QUICK_LIMITS)
+        run.wait_for_step(25)
+        run.watcher.kill()
+        run.watcher.wait()
+        run.wait_for_step(32, watched=False)
+        run.resume()
+        run.finish()
+        self.assertEqual(["nan"], [one["symptom"] for one in run.faults()], run)
+        self.assertIn(" from step 24, for the loss was finite up to step 30 only", run.faults()[0]["actions"][-1]["text"], run)
+        run.assert_undisturbed_result(steps)
+
     def test_goes_back_to_one_on_disk_where_memory_has_only_later_ones(self):
         folder = self.folder() / "disk"
         self.assertRegex(self.repair(1, "--checkpoint-dir", str(folder), "--checkpoint-interval-s", "0.5", "--checkpoint-keep", "50"), r" from step \d+")

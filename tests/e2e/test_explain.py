@@ -104,8 +104,8 @@ class Explain(unittest.TestCase):
         self.assertGreater(others["unsettled"]["at_most_s"], report["step_s"]["measured"] - report["step_s"]["ideal"])
         transient = self.simulate("--ranks", 5, "--fault", "transient_worker:dp=3,factor=1.8,steps=3-6", kind="kineto")
         for cause in self.explain("--kineto", transient / "rank-1.json.gz")["causes"]:
-            self.assertEqual("fabric", cause["cause"])
-            self.assertIn("or a rank whose file is not here was late", cause["evidence"][-1])
+            self.assertEqual("fabric_or_late_rank", cause["cause"])
+            self.assertIn("may have come late", cause["evidence"][-1])
         text = gzip.decompress(files[3].read_bytes())
         (self.folder / "rank-3.json").write_bytes(text[:len(text) // 2])
         self.assertEqual(1, self.explain("--kineto", *files[:3], "rank-3.json")["counters"]["damaged_events"])

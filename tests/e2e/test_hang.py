@@ -1,4 +1,5 @@
 """A rank stands still without dying: it is named by evidence, its stack is kept, and the job goes on bit for bit."""
+import concurrent.futures
 import json
 import subprocess
 import unittest
@@ -8,7 +9,7 @@ from harness import BINARY, QUICK_LIMITS, STEPS, Run, RunTest, ddp
 
 
 class Hang(RunTest):
-    def run_each_rank(self, kind, symptoms, frame=None):
+    def run_each_rank(self, kind, symptoms, frame):
         """The fault strikes rank 0 in epoch 1, rank 1 in epoch 2, and so on."""
         place = "loss" if kind == "skip" else "forward"
         faults = [f"{kind}:{rank}:{5 + 5 * rank}:{place}:{rank + 1}" for rank in range(4)]
@@ -20,23 +21,16 @@ class Hang(RunTest):
             section = section_of(rank, run.stacks(incident["id"]))
             self.assertIn(frame, section, run)
 
-    def test_stopped(self):
-        self.run_each_rank("stop", {"stopped"}, "stopped")
-
-    def test_python_loop(self):
-        self.run_each_rank("gil", {"spinning"}, "in spin_in_python")
-
-    def test_c_loop_that_holds_the_gil(self):
-        self.run_each_rank("native-gil", {"spinning"}, "in spin_with_gil")
-
-    def test_c_loop(self):
-        self.run_each_rank("native-spin", {"spinning"}, "in spin_in_c")
-
-    def test_blocked_in_c(self):
-        self.run_each_rank("native", {"not_entered"}, "in block_in_c")
-
-    def test_collective_left_out(self):
-        self.run_each_rank("skip", {"desynchronised", "not_entered"}, "in backward")
+    def test_each_rank(self):
+        """Two jobs at a time: most of it is waiting for limits."""
+        faults = {"stop": ({"stopped"}, "stopped"), "gil": ({"spinning"}, "in spin_in_python"), "native": ({"not_entered"}, "in block_in_c"),
+                  "native-gil": ({"spinning"}, "in spin_with_gil"), "skip": ({"desynchronised", "not_entered"}, "in backward"),
+                  "native-spin": ({"spinning"}, "in spin_in_c")}
+        with concurrent.futures.ThreadPoolExecutor(2) as jobs:
+            ended = {kind: jobs.submit(self.run_each_rank, kind, *told) for kind, told in faults.items()}
+        for kind, job in ended.items():
+            with self.subTest(kind):
+                job.result()
 
     def test_nobody_is_to_blame(self):
         """All ranks wait in one collective, in epoch 1, and all sleep, in epoch 2: only the limit makes it certain."""

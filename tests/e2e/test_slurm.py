@@ -96,7 +96,7 @@ class Replacement(SlurmTest):
         task.chmod(0o755)
         job = self.base / "job.sh"
         job.write_text(f"#!/bin/sh\nsrun --kill-on-bad-exit=0 {task}\n")
-        answer = self.command("sbatch", "--parsable", "--requeue", "--open-mode=append", "-N2", "-w", "n1,n2", "--ntasks-per-node=1",
+        answer = self.command("sbatch", "--parsable", "--requeue", "--open-mode=append", "-N2", "-w", "n1,n2", "--mem=0", "--ntasks-per-node=1",
                               "--output=job.txt", "--chdir", str(self.base), str(job))
         self.assertRegex(answer, r"^\d+$")
         self.addCleanup(self.command, "scancel", answer)
@@ -143,7 +143,9 @@ class Replacement(SlurmTest):
         self.assertIsNotNone(request, self.texts())
         evicted, = self.ask("status")["evicted"]
         self.assertEqual("n2", evicted["name"])
-        self.assertIn(f"NodeList={evicted['standby']} ", self.command("scontrol", "--oneliner", "show", "job", request[1]))
+        shown = self.command("scontrol", "--oneliner", "show", "job", request[1])
+        self.assertIn(f"NodeList={evicted['standby']} ", shown)
+        self.assertIn("mem=1000M,", shown)  # all that a node has, as the job's; 100M would be the default
         self.until("the end", lambda: not self.command("squeue", "-h"))
         status = self.ask("status")
         self.assertEqual("completed", status["verdict"], self.said())

@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!built.ok()) return 0;
   LS_CHECK(built->job.graph.Validate().ok(), "{}", Message(built->job.graph.Validate()));
   const explain::WhatIf analysis(built->job);
-  Json report = explain::Report(built->job, analysis, explain::FindCauses(built->job, analysis, explain::kStraggles));
+  Json report = explain::Report(built->job, analysis, explain::FindCauses(built->job, analysis));
   explain::AddRanks(*built, report);
   return 0;
 }

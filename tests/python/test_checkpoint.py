@@ -1,5 +1,6 @@
 """lockstep.Checkpoint against a starter of the test's own: what is saved after a crash comes back bit for bit, and what can't says so."""
 import collections
+import ctypes
 import gc
 import os
 import pickle
@@ -274,6 +275,33 @@ class Saving(Starter):
         self.assertIn("the memory of net.bias was replaced between step() and optimizer.step()", stderr)
         self.assertEqual(self.starter.field(88), 1)
         self.assertEqual(self.starter.done(), {(1, 7), (1, 8)})
+
+    def test_memory_that_is_unmapped_under_the_copy_spoils_one_checkpoint(self):
+        """Malloc gives them back to the kernel at once; once more where the copy was faster."""
+        def work():
+            ctypes.CDLL(None).mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD, which else grows
+            net = nn.Linear(1500, 1500)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            ckpt = lockstep.Checkpoint({"net": net, "optimizer": optimizer})
+            storage, values = net.weight.storage(), torch.empty(1500, 1500)
+            for i in range(100):
+                torn = self.starter.field(88)
+                net(torch.ones(1500)).sum().backward()
+                optimizer.step()
+                values.copy_(net.weight.detach())
+                ckpt.step(i)
+                if torn:
+                    ckpt._client.save_wait()
+                    return i
+                if i > 1:
+                    storage.resize_(0)
+                    ckpt._client.save_wait()
+                    storage.resize_(values.numel())
+                    net.weight.data.copy_(values)
+
+        last, _ = in_worker(work)
+        self.assertEqual([self.starter.field(at) for at in (72, 88)], [last, 1])  # copies, torn
+        self.assertIn((1, last), self.starter.done())
 
     def test_swapped_memory_and_a_grown_model(self):
         def grow():
@@ -649,7 +677,7 @@ class Devices(unittest.TestCase):
         self.assertEqual([2, 0, None, None], [on("cpu", "cuda:2", "cuda:2"), on("cuda:0"), on("cuda:0", "cuda:1"), on("cpu")])
 
     def test_what_is_loaded_goes_to_that_gpu(self):
-        from lockstep import _state
+        from lockstep import _holding
 
         starter = FakeStarter()
         self.addCleanup(starter.close)
@@ -657,7 +685,7 @@ class Devices(unittest.TestCase):
         def restore():
             asked = []
             with mock.patch.object(lockstep.Checkpoint, "_gpu_of_parameters", return_value=2), \
-                    mock.patch.object(_state, "_device_of", lambda layout: asked.append(layout.index) or "cpu"):
+                    mock.patch.object(_holding, "_device_of", lambda layout: asked.append(layout.index) or "cpu"):
                 lockstep.Checkpoint({"v": []}).restore()
             return asked
 

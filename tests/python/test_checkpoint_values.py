@@ -389,7 +389,7 @@ class Types(Starter):
         from lockstep import _state
 
         losses = [0.5] * 1000
-        with mock.patch("lockstep._state.is_tensor", side_effect=AssertionError):
+        with mock.patch("lockstep._holding.is_tensor", side_effect=AssertionError):
             self.assertIs(losses, _state.PlainHolder("losses", losses).capture()[2])
 
 

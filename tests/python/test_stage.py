@@ -4,6 +4,7 @@ import gc
 import math
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -156,6 +157,41 @@ class Streams(Room):
         waiting.join()
         numpy.testing.assert_array_equal(field(7)[None], got[0])
         writer.close()
+
+    def test_a_forked_child_waits_for_no_thread_of_its_parent_and_lets_go_of_nothing(self):
+        writer = Writer("s", "float32", (3, 5), k=1, timeout_s=0.001)
+        writer.put(0, field(0))
+        stream, has, forked = Stream("s"), threading.Event(), threading.Event()
+        view = stream.next()
+
+        def count():
+            with stream._attached._counting:
+                has.set()
+                forked.wait()
+
+        counting = threading.Thread(target=count)
+        counting.start()
+        has.wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            try:
+                stream.next(0)
+            except StageError as error:
+                del view
+                gc.collect()
+                stream.close()
+                stage._leave_all()
+                os._exit(0 if "before a fork" in str(error) else 1)
+            os._exit(2)
+        status = os.waitpid(child, 0)[1]
+        forked.set()
+        counting.join()
+        self.assertEqual(0, status)
+        self.assertRaises(Timeout, writer.put, 1, field(1))
+        numpy.testing.assert_array_equal(field(0)[None], view.array)
+        writer.close()
+        stream.close()
 
     def ends(self, script, says):
         """A reader that ends in its own way, and leaves nothing that the writer has not taken back by its end."""

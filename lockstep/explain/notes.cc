@@ -1,0 +1,99 @@
+#include "lockstep/explain/notes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/status.h"
+#include "lockstep/trace/worker_clocks.h"
+
+namespace lockstep::explain {
+namespace {
+
+constexpr size_t kMostNamed = 3;
+
+std::string WorkerText(const trace::TracedJob& job, int dp, int stage) {
+  return fmt::format("rank {} (dp {}, stage {})", job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)], dp,
+                     stage);
+}
+
+// The first of them; "and 5 more".
+std::string Listed(const std::vector<std::string>& workers) {
+  const size_t named = std::min(workers.size(), kMostNamed);
+  std::string list;
+  for (size_t i = 0; i < named; ++i) list += (i == 0 ? "" : "; ") + workers[i];
+  return named < workers.size() ? list + fmt::format("; and {} more", workers.size() - named) : list;
+}
+
+bool HasRows(const trace::TracedJob& job, int stage, size_t lane) {
+  for (uint32_t op = 0; op < job.ops.size(); ++op)
+    if (job.ops[op].stage == stage && !job.graph.IsAbsent(job.graph.Cell(op, lane))) return true;
+  return false;
+}
+
+// The steps of which a worker has rows, of its data-parallel rank's lanes.
+std::vector<int64_t> StepsOf(const trace::TracedJob& job, int stage, const std::vector<size_t>& lanes) {
+  std::vector<int64_t> steps;
+  for (const size_t lane : lanes)
+    if (HasRows(job, stage, lane)) steps.push_back(job.lanes[lane].step);
+  return steps;
+}
+
+void AddAbsent(const trace::TracedJob& job, Notes& notes) {
+  std::vector<std::string> without_rows, without_all;
+  std::vector<std::vector<size_t>> lanes_of(static_cast<size_t>(job.dp));
+  for (size_t lane = 0; lane < job.lanes.size(); ++lane)
+    lanes_of[static_cast<size_t>(job.lanes[lane].dp)].push_back(lane);
+  for (int dp = 0; dp < job.dp; ++dp)
+    for (int stage = 0; stage < job.pp; ++stage) {
+      if (job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)] < 0) {
+        without_rows.push_back(fmt::format("dp {}, stage {}", dp, stage));
+        continue;
+      }
+      const std::vector<int64_t> steps = StepsOf(job, stage, lanes_of[static_cast<size_t>(dp)]);
+      if (steps.size() == job.steps.size() || steps.empty()) continue;
+      without_all.push_back(fmt::format("{} has {} of them, {} to {}", WorkerText(job, dp, stage), steps.size(),
+                                        steps.front(), steps.back()));
+    }
+  const auto add = [&](const char* counter, const std::vector<std::string>& workers, const std::string& text) {
+    if (workers.empty()) return;
+    trace::Count(notes.counters, counter, workers.size());
+    notes.texts.push_back(text + ": " + Listed(workers));
+  };
+  add("workers_without_rows", without_rows,
+      fmt::format("of {} of {} workers the trace has no rows, so nothing is said of them", without_rows.size(),
+                  job.dp * job.pp));
+  add("workers_without_all_steps", without_all,
+      fmt::format("the trace has {} steps, {} to {}, but not of {} workers; what they lack is compared without them",
+                  job.steps.size(), job.steps.front(), job.steps.back(), without_all.size()));
+}
+
+void AddClocks(const trace::TracedJob& job, Notes& notes) {
+  std::vector<std::string> off;
+  for (const auto& [place, offset] : job.clock_offsets)
+    off.push_back(fmt::format("{} up to {:.3g} s {}", WorkerText(job, place.first, place.second), std::abs(offset),
+                              offset < 0 ? "ahead" : "behind"));
+  if (!off.empty())
+    notes.texts.push_back(
+        fmt::format("the clocks of {} of {} workers were off; their times are taken as if they had not been: {}",
+                    off.size(), job.dp * job.pp, Listed(off)));
+  const std::vector<double> shares = trace::MendedShares(job);
+  const auto worst = std::ranges::max_element(shares);
+  if (worst == shares.end() || *worst < trace::kClocksDisagree) return;
+  const auto worker = static_cast<int>(worst - shares.begin());
+  notes.clocks_disagree = true;
+  notes.texts.push_back(fmt::format(
+      "clocks disagree: {:.0f} % of the communications of {} seem to end before its peers came; no link whose ends "
+      "disagree is named",
+      100 * *worst, WorkerText(job, worker / job.pp, worker % job.pp)));
+}
+
+}  // namespace
+
+Notes NotesOf(const trace::TracedJob& job) {
+  Notes notes;
+  AddAbsent(job, notes);
+  AddClocks(job, notes);
+  return notes;
+}
+
+}  // namespace lockstep::explain

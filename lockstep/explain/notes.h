@@ -1,0 +1,19 @@
+// What a trace lacks or has wrong, in sentences that a report carries beside its answer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/trace/traced_job.h"
+
+namespace lockstep::explain {
+
+struct Notes {
+  std::vector<std::string> texts;
+  std::vector<trace::Counter> counters;  // workers_without_rows, workers_without_all_steps
+  bool clocks_disagree = false;          // and could not be mended
+};
+
+Notes NotesOf(const trace::TracedJob& job);
+
+}  // namespace lockstep::explain

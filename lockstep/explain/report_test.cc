@@ -1,0 +1,190 @@
+// What the report says beside causes: a verdict that agrees with them, and what the trace lacks or has wrong.
+#include "lockstep/explain/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/explain/fleet_report.h"
+#include "lockstep/explain/page.h"
+#include "lockstep/explain/test_job.h"
+#include "lockstep/synth/ddp.h"
+#include "lockstep/trace/test_trace.h"
+
+namespace lockstep::explain {
+namespace {
+
+using synth::Fault;
+using synth::FaultKind;
+using synth::JobShape;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const JobShape kShape{.dp = 4, .pp = 4, .microbatches = 8, .steps = 12};
+const Fault kSlow{.kind = FaultKind::kWorker, .dp = 0, .stage = 3, .factor = 1.4};
+
+Explained Explain(trace::StragglerRows rows, const JobShape& shape = kShape) {
+  return Explained(JobOf(std::move(rows), shape));
+}
+
+std::string NotesOf(const Json& report) { return report.value("notes", Json::array()).dump(); }
+
+// However a job's loss comes about, in ops or in late begins, and whatever passes between ops.
+TEST(Report, VerdictCausesAndFleetGoByOneNumber) {
+  size_t healthy = 0, slow = 0;
+  for (const double launch : {0.0, 0.004, 0.02})
+    for (const double late : {0.0, 0.05, 0.15, 0.6})
+      for (const double factor : {1.0, 1.03, 1.1}) {
+        JobShape shape = kShape;
+        shape.launch.value = launch;
+        const std::vector<Fault> faults = {{.kind = FaultKind::kDataLoading, .dp = 1, .seconds{late}},
+                                           {.kind = FaultKind::kWorker, .dp = 2, .stage = 1, .factor = factor}};
+        const Explained explained = Explain(synth::Generate(shape, faults, 1).value(), shape);
+        const Json& report = explained.report();
+        SCOPED_TRACE(testing::Message() << launch << " " << late << " " << factor << " " << report["verdict"] << " "
+                                        << report["wasted"]["share"]);
+        const bool is_slow = report["wasted"]["share"].get<double>() >= 1 - 1 / kStraggles;
+        EXPECT_THAT(report["verdict"].get<std::string>(), StartsWith(is_slow ? "straggles" : "healthy"));
+        EXPECT_EQ(report["causes"].empty(), !is_slow);
+        EXPECT_EQ(FleetReport({FleetLine("job", explained)})["straggling"]["jobs"], is_slow ? 1 : 0);
+        ++(is_slow ? slow : healthy);
+      }
+  EXPECT_GT(healthy, 5U);
+  EXPECT_GT(slow, 5U);
+}
+
+class OffClock : public testing::TestWithParam<double> {};
+
+TEST_P(OffClock, OfAStageIsToldAndIsNoLink) {
+  const double off = GetParam();
+  const std::pair<const char*, std::function<bool(const trace::StragglerRow&)>> whose[] = {
+      {"stage", [](const auto& row) { return row.stage == 2; }},
+      {"first stage", [](const auto& row) { return row.stage == 0; }},
+      {"worker", [](const auto& row) { return row.stage == 1 && row.dp == 3; }},
+      {"pipeline", [](const auto& row) { return row.dp == 2; }}};
+  for (const auto& [name, is_off] : whose)
+    for (const std::vector<Fault>& faults : {std::vector<Fault>{}, std::vector{kSlow}}) {
+      SCOPED_TRACE(name);
+      trace::StragglerRows rows = synth::Generate(kShape, faults, 1).value();
+      const Explained right = Explain(rows);
+      size_t workers = 0;
+      for (int dp = 0; dp < kShape.dp; ++dp)
+        for (int stage = 0; stage < kShape.pp; ++stage)
+          workers += is_off({.dp = static_cast<uint16_t>(dp), .stage = static_cast<uint8_t>(stage)}) ? 1 : 0;
+      EachRow(rows, [&](trace::StragglerRow& row) {
+        if (is_off(row)) row.start += static_cast<float>(off);
+      });
+      const Json report = Explain(std::move(rows)).report();
+      EXPECT_EQ(report["verdict"], right.report()["verdict"]);
+      EXPECT_NEAR(report["slowdown"].get<double>(), right.analysis().slowdown(), 0.002);
+      ASSERT_EQ(report["causes"].size(), faults.size());
+      for (size_t i = 0; i < faults.size(); ++i)
+        EXPECT_EQ(report["causes"][i]["suspects"], right.report()["causes"][i]["suspects"]);
+      EXPECT_EQ(report["counters"]["clocks_off"], workers);
+      EXPECT_THAT(NotesOf(report), HasSubstr(fmt::format("up to 0.5 s {}", off > 0 ? "ahead" : "behind")));
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Offsets, OffClock, testing::Values(0.5, -0.5));
+
+// No one offset of a step puts it right.
+TEST(Report, AClockThatJumpsWithinStepsMakesNoLinkSlow) {
+  trace::StragglerRows rows = synth::Generate(kShape, {}, 1).value();
+  EachRow(rows, [](trace::StragglerRow& row) {
+    if (row.stage == 2) row.start += row.sequence % 2 == 0 ? 0.5F : -0.5F;
+  });
+  const Json report = Explain(std::move(rows)).report();
+  for (const Json& cause : report["causes"]) EXPECT_NE(cause["cause"], "link");
+  EXPECT_THAT(report["verdict"].get<std::string>(), HasSubstr("clocks disagree"));
+  EXPECT_THAT(NotesOf(report), HasSubstr("clocks disagree"));
+}
+
+TEST(Report, TellsOfAWorkerWhoseStepsAreOthers) {
+  trace::StragglerRows rows = synth::Generate(kShape, {kSlow}, 1).value();
+  for (auto& piece : rows.pieces)
+    std::erase_if(piece, [](const trace::StragglerRow& row) { return row.dp == 1 && row.step < 5; });
+  const Json report = Explain(std::move(rows)).report();
+  EXPECT_EQ(report["counters"]["workers_without_all_steps"], 4);
+  EXPECT_THAT(NotesOf(report), AllOf(HasSubstr("12 steps, 0 to 11"), HasSubstr("rank 1 (dp 1, stage 0) has 7"),
+                                     HasSubstr("and 1 more")));
+  EXPECT_EQ(report["causes"][0]["suspects"][0]["dp"], 0);
+  EXPECT_EQ(NotesOf(Explain(synth::Generate(kShape, {kSlow}, 1).value()).report()), "[]");
+}
+
+TEST(Report, AWorkerThatCountsItsStepsFromAnotherNumberMakesNoCause) {
+  for (const std::vector<Fault>& faults : {std::vector<Fault>{}, std::vector{kSlow}}) {
+    trace::StragglerRows rows = synth::Generate(kShape, faults, 1).value();
+    for (int step = kShape.steps; step < kShape.steps + 5; ++step) rows.steps.push_back(step);
+    EachRow(rows, [](trace::StragglerRow& row) {
+      if (row.dp == 1) row.step += 5;
+    });
+    const Json report = Explain(std::move(rows)).report();
+    EXPECT_EQ(report["counters"]["workers_without_all_steps"], 16);
+    ASSERT_EQ(report["causes"].size(), faults.size()) << report["causes"];
+    for (const Json& cause : report["causes"]) EXPECT_EQ(cause["suspects"][0]["rank"], 12) << cause;
+  }
+}
+
+TEST(Report, AStepOfNothingButGarbageCollectionIsNone) {
+  trace::StragglerRows rows = synth::Generate(kShape, {kSlow}, 1).value();
+  const Explained whole = Explain(rows);
+  const auto number = static_cast<uint32_t>(rows.steps.size());
+  rows.steps.push_back(kShape.steps);
+  for (int dp = 0; dp < kShape.dp; ++dp)
+    rows.pieces.back().push_back(
+        {.step = number, .dp = static_cast<uint16_t>(dp), .type = trace::OpType::kGc, .start = 0, .duration = 0});
+  const Explained explained = Explain(std::move(rows));
+  EXPECT_EQ(explained.report()["counters"]["steps_without_compute"], 1);
+  EXPECT_EQ(explained.report()["step_s"], whole.report()["step_s"]);
+  EXPECT_EQ(StepsReport(explained.analysis()).dump(), StepsReport(whole.analysis()).dump());
+  EXPECT_EQ(StepsReport(explained.analysis()).dump().find("null"), std::string::npos);
+}
+
+TEST(Report, WorkersOfWhichThereAreNoRowsAreNoMembers) {
+  trace::StragglerRows rows = synth::Generate(kShape, {kSlow}, 1).value();
+  JobShape larger = kShape;
+  larger.dp = 6;
+  rows.ranks.resize(6, {-1, -1, -1, -1});
+  const Json report = Explain(std::move(rows), larger).report();
+  EXPECT_EQ(report["by_worker"].size(), 16U);
+  EXPECT_EQ(report["by_dp_rank"].size(), 4U);
+  EXPECT_EQ(report.dump().find("\"rank\":-1"), std::string::npos);
+  EXPECT_EQ(report["counters"]["workers_without_rows"], 8);
+  EXPECT_THAT(NotesOf(report), HasSubstr("of 8 of 24 workers the trace has no rows"));
+}
+
+TEST(Report, TellsOfARankWhoseProfileBeganLater) {
+  const std::string folder = trace::TempPath("later");
+  ASSERT_TRUE(synth::WriteDdpTraces(folder, {.ranks = 3, .steps = 8}, {}, 1).ok());
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < 3; ++rank) paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
+  std::vector<trace::KinetoRank> ranks = trace::ReadKinetoFiles(paths, std::nullopt).value();
+  std::erase_if(ranks[1].steps, [](const trace::ProfilerStep& step) { return step.number < 3; });
+  const trace::KinetoJob traced = trace::BuildKinetoJob(std::move(ranks), {}).value();
+  const WhatIf analysis(traced.job);
+  Json report = Report(traced.job, analysis, FindCauses(traced.job, analysis));
+  AddRanks(traced, report);
+  EXPECT_EQ(report["ranks"]["lacking_steps"], Json{1});
+  EXPECT_EQ(report["counters"]["steps_not_on_all_ranks"], 3);
+}
+
+// Half of the files: what looks like a slow network may be a rank of the other half.
+TEST(Report, WhatAnAbsentRankMayExplainIsNoCertainFabric) {
+  const std::string folder = trace::TempPath("partial");
+  const synth::DdpShape shape{.ranks = 4, .steps = 12};
+  const Fault fabric{.kind = FaultKind::kFabric, .factor = 8, .first_step = 4, .last_step = 7};
+  ASSERT_TRUE(synth::WriteDdpTraces(folder, shape, {fabric}, 1).ok());
+  trace::JobFiles files;
+  for (int rank = 0; rank < shape.ranks; ++rank)
+    files.kineto.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
+  EXPECT_EQ(Explained::Of(files, {}).value().report()["causes"][0]["cause"], "fabric");
+  files.kineto.resize(2);
+  const Json part = Explained::Of(files, {}).value().report();
+  ASSERT_FALSE(part["causes"].empty());
+  EXPECT_EQ(part["causes"][0]["cause"], "fabric_or_late_rank");
+  EXPECT_THAT(part["causes"][0]["evidence"].dump(), HasSubstr("may have come late"));
+}
+
+}  // namespace
+}  // namespace lockstep::explain

@@ -1,0 +1,101 @@
+// What follows the passes of a step and has rows of its own: garbage collection, the optimizer. docs/models/explain.md
+// has the rules.
+#include <algorithm>
+#include <map>
+
+#include "lockstep/base/lower_median.h"
+#include "lockstep/base/status.h"
+#include "lockstep/explain/pass_times.h"
+#include "lockstep/explain/sample.h"
+
+namespace lockstep::explain {
+namespace {
+
+using trace::OpType;
+
+constexpr double kSlower = 1.03;        // times what is usual: worth a look
+constexpr double kShareOfStep = 0.005;  // what is longer by less of a step is not worth a name
+
+struct Long {
+  uint32_t cell;
+  double seconds, usual;
+};
+using Place = std::pair<int, int>;  // dp, stage
+
+// Of ops that ought to take the same time in a step, those that take longer than the lower median does.
+void AddLong(const Passes& passes, const std::vector<uint32_t>& alike, std::map<Place, std::vector<Long>>& found) {
+  const trace::TracedJob& job = passes.job();
+  for (size_t set = 0; set < job.steps.size(); ++set) {
+    const double least = kShareOfStep * static_cast<double>(job.step_times[set]);
+    std::vector<double> values;
+    const auto each = [&](const auto& take) {
+      for (const uint32_t op : alike)
+        for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane)
+          if (passes.Has(op, lane)) take(op, lane, passes.Duration(op, lane));
+    };
+    each([&](uint32_t /*op*/, size_t /*lane*/, double seconds) { values.push_back(seconds); });
+    const double usual = LowerMedian(std::move(values)), limit = std::max(kSlower * usual, usual + least);
+    each([&](uint32_t op, size_t lane, double seconds) {
+      if (seconds >= limit)
+        found[{job.lanes[lane].dp, job.ops[op].stage}].push_back(
+            {static_cast<uint32_t>(job.graph.Cell(op, lane)), seconds, usual});
+    });
+  }
+}
+
+// By worker, ops of one type that are longer than those of the same number: on all workers, or on the ranks of a stage,
+// for stages do not all have as many parameters.
+std::map<Place, std::vector<Long>> LongOnes(const Passes& passes, OpType type, bool stages_alike) {
+  std::map<std::pair<int, int>, std::vector<uint32_t>> alike;
+  const std::vector<trace::JobOp>& ops = passes.job().ops;
+  for (uint32_t op = 0; op < ops.size(); ++op)
+    if (ops[op].type == type) alike[{stages_alike ? 0 : ops[op].stage, ops[op].sequence}].push_back(op);
+  std::map<Place, std::vector<Long>> found;
+  for (const auto& [key, of_key] : alike) AddLong(passes, of_key, found);
+  return found;
+}
+
+void Mend(const std::vector<Long>& longer, Remedy& remedy) {
+  for (const Long& one : longer) remedy.durations.emplace_back(one.cell, static_cast<float>(one.usual));
+}
+
+}  // namespace
+
+std::vector<Remedy> FindCollections(const Passes& passes) {
+  const std::map<Place, std::vector<Long>> found = LongOnes(passes, OpType::kGc, true);
+  if (found.empty()) return {};
+  Remedy remedy;
+  std::map<Place, size_t> count;
+  double longest = 0;
+  for (const auto& [place, longer] : found) {
+    Mend(longer, remedy);
+    count[place] = longer.size();
+    for (const Long& one : longer) longest = std::max(longest, one.seconds - one.usual);
+  }
+  remedy.cause.kind = CauseKind::kGc;
+  remedy.cause.suspects = MostPaused(passes.job(), count);
+  remedy.cause.evidence = {fmt::format("{} garbage collections of up to {:.3f} s more than most workers', on {} of {}",
+                                       remedy.durations.size(), longest, found.size(),
+                                       passes.job().dp * passes.job().pp)};
+  return {std::move(remedy)};
+}
+
+std::vector<Remedy> FindSlowOptimizers(const Passes& passes) {
+  std::vector<Remedy> found;
+  for (const auto& [place, longer] : LongOnes(passes, OpType::kOptimizer, false)) {
+    Remedy& remedy = found.emplace_back();
+    Mend(longer, remedy);
+    std::vector<double> ratios;
+    for (const Long& one : longer)
+      if (one.usual > 0) ratios.push_back(one.seconds / one.usual);
+    remedy.cause.kind = CauseKind::kOptimizer;
+    remedy.cause.suspects.push_back(WorkerSuspect(passes.job(), place.first, place.second));
+    remedy.cause.evidence = {
+        fmt::format("its optimizer takes {:.2f} times what those of its stage's other ranks take, "
+                    "in {} of {} steps",
+                    Median(std::move(ratios)), longer.size(), passes.LanesOf(place.first).size())};
+  }
+  return found;
+}
+
+}  // namespace lockstep::explain

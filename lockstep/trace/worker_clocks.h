@@ -1,0 +1,24 @@
+// Clocks of workers that disagree, of a job of rows: each transfer then seems to end before its last peer came, on one
+// side, and to take far too long on the other.
+#pragma once
+
+#include <vector>
+
+#include "lockstep/trace/traced_job.h"
+
+namespace lockstep::trace {
+
+inline constexpr double kClocksDisagree = 0.1;  // of a worker's communications come out below zero: no chance
+
+// [dp * pp + stage]: of the worker's communications, those whose transfer came out below zero and was taken as 0.
+std::vector<double> MendedShares(const TracedJob& job);
+
+// Where clocks disagree, step by step: puts the times of each worker that is 10 ms or more off onto the others', and
+// measures the parts anew. Leaves all as it is where that does not make at least half of what came out below zero
+// right.
+void MendClocks(TracedJob& job, size_t threads);
+
+// Has each step begin at 0, with its first op, and tells how long it takes.
+void TimeSteps(TracedJob& job, size_t threads);
+
+}  // namespace lockstep::trace

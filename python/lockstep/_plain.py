@@ -1,0 +1,105 @@
+"""What a script hands to Checkpoint as a dict or list: saved as one value, but for what has a state of its own."""
+import torch
+
+from . import _client
+from ._containers import ATOMS, replaced
+from ._holding import _Apart, EagerHolder, name_of, take_out, with_copies
+from ._tensors import CheckpointError
+
+
+def has_state(value):
+    """Whether what it holds can come back in place. Of a module that keeps all in plain attributes, as a metric may, it can't."""
+    if isinstance(value, type):
+        return False
+    if isinstance(value, torch.Generator):
+        return True
+    if isinstance(value, torch.nn.Module):
+        return any(map(_keeps, value.modules()))
+    try:
+        return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+    except Exception:  # whatever the __getattr__ of a script's class raises
+        return False
+
+
+def _keeps(module):
+    """Its state_dict() is not asked: one of FSDP gathers all parameters, and a script's own may refuse."""
+    if type(module).get_extra_state is not torch.nn.Module.get_extra_state:
+        return True
+    buffers = [tensor for key, tensor in module._buffers.items() if key not in module._non_persistent_buffers_set]
+    return any(tensor is not None for tensor in (*module._parameters.values(), *buffers))
+
+
+class PlainHolder(EagerHolder):
+    """A dict or list of plain values, restored in place. `apart`: what is in it of modules, optimizers and the like, {path: object}."""
+
+    def __init__(self, name, value):
+        super().__init__(name, value)
+        self.apart, self._told = {}, False
+        replaced(self._plain(), [name], self._note, lambda container: container)
+        self._names_apart = {id(item): path for path, item in self.apart.items()}
+        self.held = set(self._names_apart)  # ids of those of `apart` that were in it at the last capture
+        self.restored = frozenset()  # ids of what the checkpoint that is being restored has a holder for
+
+    def capture(self):
+        self._names, tensors = [], []
+        self.held.clear()
+        rest = take_out(self._plain(), self.name, self._names, tensors, self._leave)
+        return self._names, tensors, rest
+
+    def _plain(self):
+        """Its own type stays here, and need not be one that pickle knows."""
+        plain = list if isinstance(self._value, list) else dict
+        return self._value if type(self._value) is plain else plain(self._value)
+
+    def _note(self, item, path):
+        if has_state(item):
+            name = name_of(path)
+            if self.apart.setdefault(name, item) is not item:
+                raise CheckpointError(f"Checkpoint: {name!r} is the name of two things in {self.name!r}: give one of them another key")
+        return item
+
+    def _fill(self, item, path):
+        """A copy lies in the checkpoint of what took the place of another, and, in an older one, of each. Its state goes into what this script has
+        there, unless that comes back by itself."""
+        own = self.apart.get(name_of(path))
+        if own is None or own is item or type(own) is not type(item) or id(own) in self.restored:
+            return item
+        if isinstance(own, torch.Generator):
+            own.set_state(item.get_state())
+        else:
+            own.load_state_dict(item.state_dict())
+        return own
+
+    def _leave(self, item, path):
+        if type(item) in ATOMS:
+            return item
+        if id(item) in self._names_apart:
+            self.held.add(id(item))
+            return _Apart(self._names_apart[id(item)])
+        if not self._told and has_state(item):
+            self._told = True
+            _client.warn(f"{name_of(path)} came into {self.name!r} after Checkpoint was made: it is saved as one value, and a restart puts its state "
+                         "into what the script has in that place, or else a copy there, of which no other variable knows; make Checkpoint when all is in it")
+        return item
+
+    def restore(self, saved, rest):
+        value = with_copies(self.name, rest, saved, self.apart)
+        if self.apart:
+            here = set()
+            value = replaced(value, [self.name], lambda item, path: self._seen(self._fill(item, path), here), lambda container: container)
+            self._tell_missing(here)
+        if isinstance(self._value, list):
+            self._value[:] = value
+        else:
+            self._value.clear()
+            self._value.update(value)
+
+    @staticmethod
+    def _seen(item, ids):
+        ids.add(id(item))
+        return item
+
+    def _tell_missing(self, here):
+        missing = [name for name, item in self.apart.items() if id(item) not in here]
+        if missing:
+            _client.warn(f"{missing[0]} is not in the checkpoint, so it is no more in {self.name!r}, which is as it was saved")
