@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/explain/fleet_report.h"
@@ -98,6 +99,22 @@ TEST(Report, AClockThatJumpsWithinStepsMakesNoLinkSlow) {
   for (const Json& cause : report["causes"]) EXPECT_NE(cause["cause"], "link");
   EXPECT_THAT(report["verdict"].get<std::string>(), HasSubstr("clocks disagree"));
   EXPECT_THAT(NotesOf(report), HasSubstr("clocks disagree"));
+}
+
+const Fault kSlowLink{.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.3}};
+
+// Many transfers of a fast job come out as exactly 0 then: no clock is off.
+TEST(Report, ASlowLinkIsNamedWhereStampsAreRounded) {
+  trace::StragglerRows rows = synth::Generate(kShape, {kSlowLink}, 1).value();
+  constexpr float kTimes = 0.1F, kStamp = 0.001F;
+  EachRow(rows, [](trace::StragglerRow& row) {
+    const float end = std::round((row.start + row.duration) * kTimes / kStamp) * kStamp;
+    row.start = std::round(row.start * kTimes / kStamp) * kStamp;
+    row.duration = end - row.start;
+  });
+  const Json report = Explain(std::move(rows)).report();
+  ASSERT_EQ(report["causes"].size(), 1U);
+  EXPECT_EQ(report["causes"][0]["cause"], "link");
 }
 
 TEST(Report, TellsOfAWorkerWhoseStepsAreOthers) {

@@ -66,10 +66,11 @@ class Parts {
     }
   }
 
+  // IsMended knows it by its sign.
   static float Mended(float value, uint64_t& counter) {
     if (value > kBelowZero) return value;
     ++counter;
-    return 0;
+    return -0.0F;
   }
 
   TracedJob& job_;

@@ -6,6 +6,7 @@
 // delay.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -84,8 +85,11 @@ inline float DataWaitOf(const TracedJob& job, size_t cell) {
   return job.data_waits.empty() ? 0.0F : job.data_waits[cell];
 }
 
-// Of a communication: it came out so far below zero that it was taken as 0. (By chance none is exactly that.)
-inline bool IsMended(const TracedJob& job, size_t cell) { return job.transfers[cell] == 0 && job.durations[cell] > 0; }
+// Of a communication: it came out so far below zero that it was taken as 0, which has a sign then. (One of exactly 0,
+// as stamps that are rounded make it, has none.)
+inline bool IsMended(const TracedJob& job, size_t cell) {
+  return job.transfers[cell] == 0 && std::signbit(job.transfers[cell]);
+}
 
 // The op that begins a step on its rank: before it there is the loading of data.
 inline bool BeginsStep(const JobOp& op) {
