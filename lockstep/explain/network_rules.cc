@@ -128,7 +128,8 @@ auto EachOf(const trace::TracedJob& job, const std::vector<uint32_t>& ops, const
 
 struct Link {
   size_t seen = 0, transfers = 0;
-  size_t mended = 0;           // of them: they came out below zero
+  size_t receives = 0;         // of them
+  size_t mended = 0;           // of the receives: they came out below zero
   std::vector<double> sample;  // of what they take, s
   std::vector<double> slow;
   std::vector<uint32_t> cells;
@@ -178,7 +179,10 @@ std::vector<Remedy> FindSlowLinks(const Passes& passes) {
       if (job.graph.IsAbsent(cell)) continue;
       Link& link = of_dp[job.lanes[lane].dp];
       ++link.transfers;
-      if (IsMended(job, cell)) ++link.mended;
+      if (!IsSend(job.ops[op].type)) {
+        ++link.receives;
+        if (IsMended(job, cell)) ++link.mended;
+      }
       if (static_cast<double>(times.durations[cell]) <= limit * Slower(passes.Pace(lane))) continue;
       link.slow.push_back(static_cast<double>(times.durations[cell]));
       link.cells.push_back(static_cast<uint32_t>(cell));
@@ -188,7 +192,9 @@ std::vector<Remedy> FindSlowLinks(const Passes& passes) {
   for (size_t i = 0; i < links.size(); ++i) {
     const Link& link = links[i];
     // Then one end's clock is off, which makes transfers too long at the other.
-    if (static_cast<double>(link.mended) >= trace::kClocksDisagree * static_cast<double>(link.transfers)) continue;
+    if (link.mended > 0 &&
+        static_cast<double>(link.mended) >= trace::kClocksDisagree * static_cast<double>(link.receives))
+      continue;
     if (link.slow.empty() || static_cast<double>(link.slow.size()) < kOften * static_cast<double>(link.transfers))
       continue;
     Remedy remedy;

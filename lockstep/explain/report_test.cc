@@ -21,6 +21,7 @@ using synth::FaultKind;
 using synth::JobShape;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 const JobShape kShape{.dp = 4, .pp = 4, .microbatches = 8, .steps = 12};
@@ -115,6 +116,23 @@ TEST(Report, ASlowLinkIsNamedWhereStampsAreRounded) {
   const Json report = Explain(std::move(rows)).report();
   ASSERT_EQ(report["causes"].size(), 1U);
   EXPECT_EQ(report["causes"][0]["cause"], "link");
+}
+
+// They end before their receivers come, which is no clock that is off.
+TEST(Report, ASlowLinkIsNamedWhereSendsAreBuffered) {
+  const Fault stage{.kind = FaultKind::kStage, .stage = 1, .factor = 1.5};
+  for (const std::vector<Fault>& faults : {std::vector{stage}, {stage, kSlowLink}}) {
+    trace::StragglerRows rows = synth::Generate(kShape, faults, 1).value();
+    EachRow(rows, [](trace::StragglerRow& row) {
+      if (IsSend(row.type)) row.duration = 0.001F;
+    });
+    const Json report = Explain(std::move(rows)).report();
+    EXPECT_THAT(report["verdict"].get<std::string>(), Not(HasSubstr("clocks disagree")));
+    EXPECT_FALSE(report["counters"].contains("clocks_off"));
+    size_t links = 0;
+    for (const Json& cause : report["causes"]) links += cause["cause"] == "link" ? 1 : 0;
+    EXPECT_EQ(links, faults.size() - 1);
+  }
 }
 
 TEST(Report, TellsOfAWorkerWhoseStepsAreOthers) {

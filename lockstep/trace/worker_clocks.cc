@@ -76,6 +76,7 @@ std::vector<double> MendedShares(const TracedJob& job) {
   for (const graph::Unit& unit : job.graph.units) {
     if (!unit.synchronised) continue;
     EachCell(job, unit, 0, job.lanes.size(), [&](uint32_t op, size_t lane, size_t cell) {
+      if (IsSend(job.ops[op].type)) return;
       const size_t worker = WorkerOf(job, op, lane);
       ++all[worker];
       if (IsMended(job, cell)) ++mended[worker];

@@ -8,9 +8,12 @@
 
 namespace lockstep::trace {
 
-inline constexpr double kClocksDisagree = 0.1;  // of a worker's communications come out below zero: no chance
+// Of a worker's communications come out below zero: no chance. Sends don't count: one that is buffered ends before its
+// receiver comes, while nothing is received before it is sent.
+inline constexpr double kClocksDisagree = 0.1;
 
-// [dp * pp + stage]: of the worker's communications, those whose transfer came out below zero and was taken as 0.
+// [dp * pp + stage]: of the worker's collectives and receives, those whose transfer came out below zero and was taken
+// as 0.
 std::vector<double> MendedShares(const TracedJob& job);
 
 // Where clocks disagree, step by step: puts the times of each worker that is 10 ms or more off onto the others', and
