@@ -135,6 +135,36 @@ TEST(Report, ASlowLinkIsNamedWhereSendsAreBuffered) {
   }
 }
 
+// All of a job, few communications tell of it.
+TEST(Report, AClockIsPutRightThatIsSeldomSeenToBeOff) {
+  struct {
+    const char* name;
+    JobShape shape;
+    std::function<float(const trace::StragglerRow&)> off;
+    size_t workers;
+  } cases[] = {{"of a host with a whole pipeline",
+                {.dp = 4, .pp = 2, .microbatches = 16, .steps = 12},
+                [](const auto& row) { return row.dp == 1 ? 1.0F : 0.0F; },
+                2},
+               {"that leaps in the last step", kShape,
+                [](const auto& row) { return row.dp == 1 && row.stage == 1 && row.step == 11 ? 5.0F : 0.0F; }, 1},
+               {"of one of two workers",
+                {.dp = 1, .pp = 2, .steps = 12},
+                [](const auto& row) { return row.stage == 1 ? 0.016F : 0.0F; },
+                1}};
+  for (const auto& [name, shape, off, workers] : cases) {
+    SCOPED_TRACE(name);
+    trace::StragglerRows rows = synth::Generate(shape, {}, 1).value();
+    const Json right = Explain(rows, shape).report();
+    EachRow(rows, [&off = off](trace::StragglerRow& row) { row.start += off(row); });
+    const Json report = Explain(std::move(rows), shape).report();
+    EXPECT_EQ(report["verdict"], right["verdict"]);
+    EXPECT_EQ(report["causes"].size(), 0U);
+    EXPECT_NEAR(report["slowdown"].get<double>(), right["slowdown"].get<double>(), 0.002);
+    EXPECT_EQ(report["counters"].value("clocks_off", size_t{0}), workers);
+  }
+}
+
 TEST(Report, TellsOfAWorkerWhoseStepsAreOthers) {
   trace::StragglerRows rows = synth::Generate(kShape, {kSlow}, 1).value();
   for (auto& piece : rows.pieces)
