@@ -249,6 +249,16 @@ TEST(Report, WhatAnAbsentRankMayExplainIsNoCertainFabric) {
   ASSERT_FALSE(part["causes"].empty());
   EXPECT_EQ(part["causes"][0]["cause"], "fabric_or_late_rank");
   EXPECT_THAT(part["causes"][0]["evidence"].dump(), HasSubstr("may have come late"));
+
+  // Some collectives have all their members here: it is a fabric by these, but a late rank may have its part.
+  trace::KinetoJob traced =
+      trace::BuildKinetoJob(trace::ReadKinetoFiles(files.kineto, std::nullopt).value(), {}).value();
+  for (size_t op = traced.job.ops.size() / 2; op < traced.job.ops.size(); ++op) traced.absent_peers[op].clear();
+  const WhatIf analysis(traced.job);
+  Json report = Report(traced.job, analysis, FindCauses(traced.job, analysis));
+  AddRanks(traced, report);
+  EXPECT_EQ(report["causes"][0]["cause"], "fabric");
+  EXPECT_THAT(report["causes"][0]["evidence"].dump(), HasSubstr("or a rank whose file is not here was late"));
 }
 
 }  // namespace
