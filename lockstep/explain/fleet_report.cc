@@ -172,6 +172,7 @@ Json WorstJobs(std::vector<const Json*> lines) {
     json.push_back({{"job", line->at("job")},
                     {"gpus", line->at("gpus")},
                     {"slowdown", line->at("slowdown")},
+                    {"lost", line->at("lost")},
                     {"wasted_gpu_hours", line->at("wasted_gpu_hours")},
                     {"first_cause", causes.empty() ? Json("unexplained") : causes.front().at("cause")}});
   }

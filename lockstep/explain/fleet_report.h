@@ -18,9 +18,10 @@ Json FleetLine(const std::string& id, const Explained& explained);
 Json DamagedLine(const std::string& id, const absl::Status& error);
 
 // Of lines in any order: {jobs, damaged, straggling, slowdown {median, p90, p99, max}, by_slowdown, gpu_hours {traced,
-// wasted, wasted_share}, by_cause, by_size, by_day, nodes, worst_jobs, damaged_jobs, counters}. A node that is named in
-// more than one job is a culprit that recurs; beside it stands in how many jobs it took part. The same bytes however
-// the lines came together.
+// wasted, wasted_share}, by_cause, by_size, by_day, nodes, worst_jobs, damaged_jobs, counters}. Slowdowns are S, in
+// which steps that begin late have no part; `straggling`, as the verdict, goes by what is lost, so a job may straggle
+// at S = 1. A node that is named in more than one job is a culprit that recurs; beside it stands in how many jobs it
+// took part. The same bytes however the lines came together.
 Json FleetReport(std::vector<Json> lines);
 
 }  // namespace lockstep::explain

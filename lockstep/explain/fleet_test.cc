@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
+#include "lockstep/explain/causes.h"
 #include "lockstep/synth/job.h"
 #include "lockstep/trace/straggler_csv.h"
 #include "lockstep/trace/straggler_meta.h"
@@ -98,6 +99,8 @@ TEST_F(FleetTest, AJobWhoseStepsBeginLateStraggles) {
   EXPECT_EQ(report["straggling"]["jobs"], 4);
   ASSERT_EQ(report["worst_jobs"].size(), 4U);
   EXPECT_EQ(report["worst_jobs"][0]["first_cause"], "data_loading");
+  EXPECT_LT(report["worst_jobs"][0]["slowdown"], kStraggles) << "it does not have the loading";
+  EXPECT_GT(report["worst_jobs"][0]["lost"], 1 - 1 / kStraggles);
 }
 
 TEST_F(FleetTest, ShardsJoinExactly) {

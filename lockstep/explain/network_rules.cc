@@ -128,7 +128,8 @@ auto EachOf(const trace::TracedJob& job, const std::vector<uint32_t>& ops, const
 
 struct Link {
   size_t seen = 0, transfers = 0;
-  size_t mended = 0;           // of them: they came out below zero
+  size_t receives = 0;         // of them
+  size_t mended = 0;           // of the receives: they came out below zero
   std::vector<double> sample;  // of what they take, s
   std::vector<double> slow;
   std::vector<uint32_t> cells;
@@ -178,7 +179,10 @@ std::vector<Remedy> FindSlowLinks(const Passes& passes) {
       if (job.graph.IsAbsent(cell)) continue;
       Link& link = of_dp[job.lanes[lane].dp];
       ++link.transfers;
-      if (IsMended(job, cell)) ++link.mended;
+      if (!IsSend(job.ops[op].type)) {
+        ++link.receives;
+        if (IsMended(job, cell)) ++link.mended;
+      }
       if (static_cast<double>(times.durations[cell]) <= limit * Slower(passes.Pace(lane))) continue;
       link.slow.push_back(static_cast<double>(times.durations[cell]));
       link.cells.push_back(static_cast<uint32_t>(cell));
@@ -188,7 +192,9 @@ std::vector<Remedy> FindSlowLinks(const Passes& passes) {
   for (size_t i = 0; i < links.size(); ++i) {
     const Link& link = links[i];
     // Then one end's clock is off, which makes transfers too long at the other.
-    if (static_cast<double>(link.mended) >= trace::kClocksDisagree * static_cast<double>(link.transfers)) continue;
+    if (link.mended > 0 &&
+        static_cast<double>(link.mended) >= trace::kClocksDisagree * static_cast<double>(link.receives))
+      continue;
     if (link.slow.empty() || static_cast<double>(link.slow.size()) < kOften * static_cast<double>(link.transfers))
       continue;
     Remedy remedy;
@@ -264,9 +270,6 @@ std::vector<Remedy> FindLateStarts(const Passes& passes) {
   const Times& times = passes.times();
   if (job.tells_loading) return {};
   const size_t lanes = job.lanes.size();
-  const auto busy = [&](size_t cell) {  // with the step before
-    return job.busy_until.empty() ? 0.0 : static_cast<double>(job.busy_until[cell % lanes]);
-  };
   std::vector<uint32_t> others;  // forward passes that don't begin a step
   std::map<int, std::vector<std::pair<size_t, double>>> by_dp;
   for (uint32_t op = 0; op < job.ops.size(); ++op) {
@@ -277,8 +280,7 @@ std::vector<Remedy> FindLateStarts(const Passes& passes) {
     }
     for (size_t lane = 0; lane < lanes; ++lane)
       if (const size_t cell = op * lanes + lane; !job.graph.IsAbsent(cell))
-        by_dp[job.lanes[lane].dp].emplace_back(cell,
-                                               std::max(0.0, static_cast<double>(times.delays[cell]) - busy(cell)));
+        by_dp[job.lanes[lane].dp].emplace_back(cell, static_cast<double>(times.delays[cell]));
   }
   const double typical = MedianOf(others.size() * lanes, EachOf(job, others, times.delays));
   std::vector<double> step_times(job.step_times.begin(), job.step_times.end());
@@ -290,8 +292,7 @@ std::vector<Remedy> FindLateStarts(const Passes& passes) {
     for (const auto& [cell, delay] : delays) own.push_back(delay);
     if (Median(own) < typical + least && Mean(own) < typical + least) continue;
     for (const auto& [cell, delay] : delays)
-      if (delay > typical)
-        remedy.delays.emplace_back(static_cast<uint32_t>(cell), static_cast<float>(busy(cell) + typical));
+      if (delay > typical) remedy.delays.emplace_back(static_cast<uint32_t>(cell), static_cast<float>(typical));
     remedy.cause.suspects.push_back(WorkerSuspect(job, dp, 0));
     late.push_back(Mean(own));
   }

@@ -82,8 +82,8 @@ void AddClocks(const trace::TracedJob& job, Notes& notes) {
   const auto worker = static_cast<int>(worst - shares.begin());
   notes.clocks_disagree = true;
   notes.texts.push_back(fmt::format(
-      "clocks disagree: {:.0f} % of the communications of {} seem to end before its peers came; no link whose ends "
-      "disagree is named",
+      "clocks disagree: {:.0f} % of the receives and collectives of {} seem to end before its peers came, so its clock "
+      "or theirs is off; no link whose ends disagree is named",
       100 * *worst, WorkerText(job, worker / job.pp, worker % job.pp)));
 }
 

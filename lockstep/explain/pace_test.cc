@@ -105,5 +105,30 @@ TEST(ChangeOfPaceOfAll, LeavesASlowFabric) {
   }
 }
 
+// In most of the steps: that is no pace of the other half.
+TEST(ASlowHalf, OfTheRanksNamesNobodyElse) {
+  const JobShape two{.dp = 2, .pp = 1, .steps = kSteps};
+  const Fault slow{.kind = FaultKind::kTransientWorker, .dp = 1, .factor = 1.5, .first_step = 8, .last_step = 19};
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const std::vector<Cause> causes = CausesOf(synth::Generate(two, {slow}, seed).value(), two);
+    ASSERT_EQ(TextOf(causes), "transient_worker 1") << seed;
+    EXPECT_EQ(causes[0].suspects[0].first_step, 8) << seed;
+    EXPECT_EQ(causes[0].suspects[0].last_step, 19) << seed;
+  }
+}
+
+TEST(ASlowHalf, OfTheStagesNamesNoRankOfTheOther) {
+  const JobShape shape{.dp = 4, .pp = 2, .steps = kSteps};
+  std::vector<Fault> faults;
+  for (int dp = 0; dp < shape.dp; ++dp)
+    faults.push_back(
+        {.kind = FaultKind::kTransientWorker, .dp = dp, .stage = 1, .factor = 1.5, .first_step = 8, .last_step = 19});
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const std::vector<Cause> causes = CausesOf(synth::Generate(shape, faults, seed).value(), shape);
+    ASSERT_EQ(TextOf(causes), "stage") << seed;
+    EXPECT_EQ(causes[0].suspects[0].stage, 1) << seed;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::explain

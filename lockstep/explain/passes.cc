@@ -116,22 +116,37 @@ void Passes::FindInLane(size_t pass, size_t stage) {
   }
 }
 
+std::vector<double> Passes::HealthyBySet(size_t pass, size_t stage) const {
+  const std::vector<uint32_t>& first = job_.graph.first_lane;
+  const std::vector<double>& lanes = in_lane_[pass][stage];
+  std::vector<double> healthy;
+  healthy.reserve(job_.steps.size());
+  for (size_t set = 0; set < job_.steps.size(); ++set)
+    healthy.push_back(LowerMedian(std::vector(lanes.begin() + first[set], lanes.begin() + first[set + 1])));
+  return healthy;
+}
+
+// How far at least half of them are from 1, all on the same side; else 1.
+static double InCommon(std::vector<double> ratios) {
+  if (ratios.empty()) return 1;
+  std::sort(ratios.begin(), ratios.end());
+  const double lower = ratios[(ratios.size() - 1) / 2], upper = ratios[ratios.size() / 2];
+  return std::clamp(1.0, lower, upper);
+}
+
 bool Passes::FindPace() {
   constexpr double kSteady = 0.03;
-  std::vector<std::vector<double>> relative(job_.steps.size());  // of workers and passes, to their own median
+  std::vector<std::vector<double>> relative(job_.steps.size());  // of stages and passes, to their own median
   for (size_t pass = 0; pass < kPasses; ++pass)
-    for (size_t stage = 0; stage < At(job_.pp); ++stage)
-      for (const std::vector<size_t>& lanes : lanes_of_) {
-        std::vector<double> own;
-        own.reserve(lanes.size());
-        for (const size_t lane : lanes) own.push_back(in_lane_[pass][stage][lane]);
-        const double typical = Median(own);
-        if (ops_[pass][stage].empty() || typical <= 0) continue;
-        for (size_t i = 0; i < lanes.size(); ++i) relative[SetOf(lanes[i])].push_back(own[i] / typical);
-      }
+    for (size_t stage = 0; stage < At(job_.pp); ++stage) {
+      if (ops_[pass][stage].empty()) continue;
+      const std::vector<double> healthy = HealthyBySet(pass, stage);
+      const double typical = Median(healthy);
+      for (size_t set = 0; set < healthy.size() && typical > 0; ++set) relative[set].push_back(healthy[set] / typical);
+    }
   std::vector<double> paces;
   paces.reserve(relative.size());
-  for (std::vector<double>& of_step : relative) paces.push_back(of_step.empty() ? 1 : LowerMedian(std::move(of_step)));
+  for (std::vector<double>& of_step : relative) paces.push_back(InCommon(std::move(of_step)));
   const double typical = Median(paces);
   const auto steady = [&](double pace) { return pace <= 0 || std::abs(pace / typical - 1) < kSteady; };
   if (typical <= 0 || std::all_of(paces.begin(), paces.end(), steady)) return false;

@@ -4,9 +4,11 @@
 //   pass,
 //                     stage and model chunk, each divided by its step's pace: what a healthy rank takes as long as
 //                     no more than half of them are slow
-//   pace(step)      = lower median over workers and passes of what they take in the step, relative to the median over
-//                     steps: 1.5 where all ranks compute half as long again, as with longer sequences, a larger batch
-//                     or a lower clock. 1 throughout where no step is 3 % off
+//   pace(step)      = median over stages and passes of what a healthy rank takes in the step (the lower median over
+//                     data-parallel ranks), relative to the median over steps: 1.5 where all ranks compute half as long
+//                     again, as with longer sequences, a larger batch or a lower clock. Of two medians the one nearer
+//                     to 1, and 1 between them: what only half of the stages do is no pace. 1 throughout where no step
+//                     is 3 % off
 //   relative(op, l) = duration / (usual * pace)
 #pragma once
 
@@ -62,6 +64,8 @@ class Passes {
   void FindUsual(size_t pass, size_t stage);
   void FindInLane(size_t pass, size_t stage);
   size_t SetOf(size_t lane) const;
+  // [step]: what a healthy rank takes in it, relative to what is usual.
+  std::vector<double> HealthyBySet(size_t pass, size_t stage) const;
   // False: it never changes.
   bool FindPace();
 

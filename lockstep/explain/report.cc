@@ -92,6 +92,16 @@ void Shorten(const std::string& prefix, Json& report, Json& more) {
 
 }  // namespace
 
+void AddDoubts(const trace::TracedJob& job, Json& report) {
+  auto verdict = report["verdict"].get<std::string>();
+  for (const trace::Counter& counter : job.counters) {
+    if (counter.name == trace::kRanksWithoutPeers)
+      verdict += fmt::format(", but for {} ranks with no other to compare them with", counter.count);
+    if (counter.name == trace::kAbsentRanks) verdict += ", as far as these ranks tell";
+  }
+  report["verdict"] = verdict;
+}
+
 void AddRanks(const trace::KinetoJob& traced, Json& report) {
   constexpr double kPerMicro = 1e3;  // ns
   report["ranks"] = {{"given", traced.ranks.size()}, {"of", traced.world_size}, {"absent", traced.absent_ranks}};
@@ -101,22 +111,24 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
     report["clocks"].push_back({{"rank", traced.ranks[i]},
                                 {"offset_us", traced.clocks[i].offset_ns / kPerMicro},
                                 {"error_us", traced.clocks[i].error_ns / kPerMicro}});
-  for (const trace::Counter& counter : traced.job.counters)
-    if (counter.name == trace::kRanksWithoutPeers)
-      report["verdict"] = fmt::format("{}, but for {} ranks with no other to compare them with",
-                                      report["verdict"].get<std::string>(), counter.count);
+  AddDoubts(traced.job, report);
   constexpr double kWorthAsking = 0.03;  // of a step
   constexpr size_t kMostAsked = 8;
   Unsettled unsettled = FindUnsettled(traced);
-  for (Json& cause : report["causes"])
-    if (unsettled.all_collectives &&
-        (cause["cause"] == CauseName(CauseKind::kRing) || cause["cause"] == CauseName(CauseKind::kFabric))) {
-      cause["cause"] = cause["cause"].get<std::string>() + "_or_late_rank";
+  const bool asks = unsettled.at_most_s >= kWorthAsking * report["step_s"]["measured"].get<double>();
+  for (Json& cause : report["causes"]) {
+    const auto kind = cause["cause"].get<std::string>();
+    const bool collective = kind == CauseName(CauseKind::kRing) || kind == CauseName(CauseKind::kFabric);
+    if (collective && unsettled.all_collectives) {
+      cause["cause"] = kind + "_or_late_rank";
       cause["evidence"].push_back(
           "a rank whose file is not here, or of which is not told with whom it communicates, may have come late: these "
           "files can't tell it from a slow network");
+    } else if (asks && !unsettled.ranks.empty() && (collective || kind == CauseName(CauseKind::kLink))) {
+      cause["evidence"].push_back("or a rank whose file is not here was late: these can't tell it from a slow network");
     }
-  if (unsettled.at_most_s < kWorthAsking * report["step_s"]["measured"].get<double>()) return;
+  }
+  if (!asks) return;
   unsettled.ranks.resize(std::min(unsettled.ranks.size(), kMostAsked));
   report["verdict"] =
       report["verdict"].get<std::string>() +

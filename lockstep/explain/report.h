@@ -29,11 +29,15 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
 // For a terminal: of long lists the first eight, which cost most, and in more_in_json {key: how many more there are}.
 Json Brief(const Json& report);
 
-// Of a job from profiler traces: "ranks" {given, of, absent [...], lacking_steps [...]} (the last not there
-// if none), "clocks" [{rank, offset_us, error_us}]; and, where
-// communication with absent ranks may account for 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}, of
-// which the verdict tells too. Where no collective has all its members here, a rank that is not may as well have come
-// late: then the causes are "ring_or_late_rank" and "fabric_or_late_rank".
+// Of a job from files of its ranks: the verdict says of how many that nobody is held against them, and whether ranks
+// are absent.
+void AddDoubts(const trace::TracedJob& job, Json& report);
+
+// Of a job from profiler traces, beside that: "ranks" {given, of, absent [...], lacking_steps [...]} (the last not
+// there if none), "clocks" [{rank, offset_us, error_us}]; and, where communication with absent ranks may account for
+// 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}, of which the verdict tells too. Where no collective
+// has all its members here, a rank that is not may as well have come late: then the causes are "ring_or_late_rank" and
+// "fabric_or_late_rank".
 void AddRanks(const trace::KinetoJob& traced, Json& report);
 
 // "dp 3, stage 1, steps 2 to 5".

@@ -27,8 +27,27 @@ constexpr Mark kMarks[] = {
     {"embedding", StepPart::kPipeline},
 };
 
+std::string NameOf(const trace::ProcessGroup& group) {
+  return absl::AsciiStrToLower(group.name + " " + group.description);
+}
+
+// As "mesh_dp_shard_tp" has "dp".
+bool HasWord(std::string_view name, std::string_view word) {
+  const auto ends = [&](size_t at) { return at >= name.size() || name[at] == '_' || name[at] == ' '; };
+  for (size_t at = name.find(word); at != std::string_view::npos; at = name.find(word, at + 1))
+    if ((at == 0 || ends(at - 1)) && ends(at + word.size())) return true;
+  return false;
+}
+
+// Of a flattened mesh, of several dimensions. Context and data parallelism count as one: gradients are of both.
+bool IsFlattened(std::string_view name) {
+  return HasWord(name, "mesh") &&
+         int{HasWord(name, "tp")} + int{HasWord(name, "pp")} + int{HasWord(name, "dp") || HasWord(name, "cp")} > 1;
+}
+
 std::optional<StepPart> ByName(const trace::ProcessGroup& group) {
-  const std::string name = absl::AsciiStrToLower(group.name + " " + group.description);
+  const std::string name = NameOf(group);
+  if (IsFlattened(name)) return StepPart::kOther;
   for (const Mark& mark : kMarks)
     if (name.find(mark.text) != std::string::npos) return mark.part;
   return std::nullopt;
@@ -92,8 +111,10 @@ bool FitsLayout(const trace::ProcessGroup& group, const Workload& w) {
 absl::Status CheckGroup(const trace::ProcessGroup& group, const Workload& w) {
   const auto size = static_cast<int>(group.ranks.size());
   const std::optional<StepPart> named = ByName(group);
-  const std::string name = absl::AsciiStrToLower(group.name + " " + group.description);
+  const std::string name = NameOf(group);
   if (size == 0 || !named || name.find("embedding") != std::string::npos) return absl::OkStatus();
+  // Experts' replicas are as many as the layout of the experts leaves.
+  if (w.ep > 1 && (name.find("expert") != std::string::npos || HasWord(name, "ep"))) return absl::OkStatus();
   const auto refuse = [&](std::string_view dimension, int own) {
     return InvalidArgument(
         "its group \"{}\" has {} ranks, but the layout has {}={}; expected a trace of a job in this layout",

@@ -69,6 +69,31 @@ TEST(CommunicationKind, AGroupOfAnotherLayoutIsRefused) {
   EXPECT_EQ(CheckOf("mesh_tp", {}), "") << "not told";
 }
 
+TEST(CommunicationKind, AGroupOfSeveralDimensionsIsNotRefused) {
+  for (const char* mesh : {"mesh_dp_tp", "mesh_pp_tp", "mesh_cp_tp", "mesh_dp_shard_tp", "mesh_pp_dp"}) {
+    EXPECT_EQ(CheckOf(mesh, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}), "") << mesh;
+    EXPECT_EQ(Of("allreduce", {"1", mesh, {}}), StepPart::kOther) << mesh;
+  }
+  for (const char* mesh : {"mesh_dp_cp", "mesh_dp_shard_cp"}) {
+    EXPECT_EQ(CheckOf(mesh, {0, 2, 4, 6}), "") << mesh;
+    EXPECT_NE(CheckOf(mesh, {0, 1, 2, 3, 4, 5, 6, 7}), "") << mesh;
+    EXPECT_EQ(Of("allreduce", {"1", mesh, {}}), StepPart::kData) << mesh;
+  }
+}
+
+// tp 4, dp 2, but experts of one tensor-parallel rank each: four replicas of each.
+TEST(CommunicationKind, GroupsOfExpertsHaveALayoutOfTheirOwn) {
+  Workload experts = TestWorkload();
+  experts.tp = 4, experts.dp = 2, experts.ep = 2;
+  for (const char* name : {"EXPERT_DATA_PARALLEL_GROUP", "mesh_dp_shard_mod_ep"}) {
+    const trace::ProcessGroup group{"1", name, {0, 2, 4, 6}};
+    EXPECT_TRUE(CheckGroup(group, experts).ok()) << name;
+    EXPECT_EQ(Of("_allgather_base", group, experts), StepPart::kData) << name;
+  }
+  experts.ep = 1;
+  EXPECT_FALSE(CheckGroup({"1", "EXPERT_DATA_PARALLEL_GROUP", {0, 2, 4, 6}}, experts).ok());
+}
+
 TEST(CommunicationKind, AGroupWithoutANameFitsTheLayoutOrDoesNot) {
   const auto fits = [](const std::vector<int>& ranks) { return FitsLayout({"1", "", ranks}, Layout()); };
   EXPECT_TRUE(fits({0, 1}) && fits({0, 2, 4, 6}) && fits({0, 8}) && fits({2, 6}) && fits({}));

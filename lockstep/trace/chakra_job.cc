@@ -184,7 +184,11 @@ class Builder {
       job_.lanes.push_back({0, static_cast<int>(job_.lanes.size())});
       job_.ranks.push_back({rank.rank});
     }
-    Count(job_.counters, "absent_ranks", static_cast<uint64_t>(job_.world_size) - ranks_.size());
+    Count(job_.counters, kAbsentRanks, static_cast<uint64_t>(job_.world_size) - ranks_.size());
+    std::vector<size_t> ranks(roles_.size());
+    for (const size_t role : role_of_) ++ranks[role];
+    if (ranks_.size() > 1)
+      Count(job_.counters, kRanksWithoutPeers, static_cast<uint64_t>(std::ranges::count(ranks, size_t{1})));
   }
 
   inline static const std::string kCompute = "compute";

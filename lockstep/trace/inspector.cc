@@ -30,7 +30,12 @@ constexpr int64_t kMostUs = int64_t{1} << 51;                // of wall time: th
 constexpr int64_t kSpanNs = 30 * kLongestUs * 1000;          // of the times of a job
 constexpr uint64_t kMostMembers = 1 << 22;                   // of communicators whose members are all known by number
 
-using Process = std::pair<std::string, int64_t>;  // host, pid
+struct Process {
+  std::string host;
+  int64_t pid;
+  int64_t part = -1;  // of several ranks that are told as one process
+  auto operator<=>(const Process&) const = default;
+};
 
 // Collectives of one function are numbered in a communicator; each process has such a stream of them.
 struct StreamKey {
@@ -101,7 +106,7 @@ std::optional<StreamKey> KeyOf(const Json& line) {
   key.rank = IntegerAt(header, "rank", -1);
   key.size = IntegerAt(header, "n_ranks", -1);
   key.process = {TextAt(metadata, "hostname"), IntegerAt(metadata, "pid", -1)};
-  const bool whole = !key.id.empty() && !key.function.empty() && !key.process.first.empty() && key.process.second >= 0;
+  const bool whole = !key.id.empty() && !key.function.empty() && !key.process.host.empty() && key.process.pid >= 0;
   const bool fits = key.size >= 1 && key.size <= kMostRanks && key.rank >= 0 && key.rank < key.size;
   return whole && fits ? std::optional(std::move(key)) : std::nullopt;
 }
@@ -258,6 +263,8 @@ class Joiner {
   CommLog Run() {
     for (auto& [key, stream] : streams_) DropTwice(stream);
     DropTimesWithoutSense();
+    FindLargest();
+    PartProcesses();
     std::map<Process, std::vector<Stream*>> of_process;
     for (auto& [key, stream] : streams_) of_process[key.process].push_back(&stream);
     for (const auto& [process, streams] : of_process) MeasureAlone(streams);
@@ -297,11 +304,32 @@ class Joiner {
         }
   }
 
-  // Of the largest communicator; of several the one that was written of last.
-  void FindRanks() {
+  // Of several the one that was written of last.
+  void FindLargest() {
     std::tuple<int64_t, int64_t, std::string> world;
     for (const auto& [key, stream] : streams_) world = std::max(world, {key.size, stream.dumped_us, key.id});
     world_ = std::get<std::string>(world);
+  }
+
+  // Containers have process numbers of their own. Ranks of one process are known apart in the largest communicator
+  // alone: what they did in others is nobody's.
+  void PartProcesses() {
+    std::map<Process, std::set<int64_t>> ranks;
+    for (const auto& [key, stream] : streams_)
+      if (key.id == world_) ranks[key.process].insert(key.rank);
+    std::erase_if(ranks, [](const auto& one) { return one.second.size() == 1; });
+    for (const auto& [process, several] : ranks) Count(log_.counters, "ranks_of_one_process", several.size());
+    Streams parted;
+    for (auto& [key, stream] : streams_) {
+      StreamKey own = key;
+      if (ranks.contains(key.process)) own.process.part = key.rank;
+      if (key.id == world_ || !ranks.contains(key.process)) parted.emplace(std::move(own), std::move(stream));
+    }
+    streams_ = std::move(parted);
+  }
+
+  // Of the largest communicator.
+  void FindRanks() {
     std::map<int, Process> process_of;
     for (const auto& [key, stream] : streams_) {
       if (key.id != world_ || rank_of_.contains(key.process)) continue;
@@ -324,7 +352,7 @@ class Joiner {
     std::map<std::string, size_t> hosts;
     std::map<std::tuple<std::string, std::string, int64_t>, std::vector<std::pair<size_t, int64_t>>> ends;
     for (const auto& [key, stream] : streams_) {
-      const size_t host = hosts.emplace(key.process.first, hosts.size()).first->second;
+      const size_t host = hosts.emplace(key.process.host, hosts.size()).first->second;
       for (const Done& op : stream.ops)
         if (op.ended_ns >= 0) ends[{key.id, key.function, op.sequence}].emplace_back(host, op.ended_ns);
     }
@@ -366,7 +394,7 @@ class Joiner {
   // A communicator and its function have the same index.
   void Add(const StreamKey& key, const Stream& stream) {
     const uint32_t index = index_.at({key.id, key.function});
-    const auto offset = offset_ns_.find(key.process.first);
+    const auto offset = offset_ns_.find(key.process.host);
     for (const Done& done : stream.ops) {
       CommOp op;
       op.communicator = op.function = index;

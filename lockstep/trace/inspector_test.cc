@@ -120,6 +120,21 @@ TEST_F(Inspector, RanksAreThoseOfTheLargestCommunicator) {
   EXPECT_EQ(Counted(*log, "processes_outside_of_the_largest_communicator"), 1U);
 }
 
+// A container for each GPU: all are process 1 of the host.
+TEST_F(Inspector, RanksMayAllBeToldAsOneProcess) {
+  std::vector<Json> lines;
+  for (int rank = 0; rank < 3; ++rank) lines.push_back(Line(rank, 3, 7, 100 + rank));
+  lines.push_back(Line(1, 2, 7, 9, "0xb"));
+  for (Json& line : lines) line["metadata"]["pid"] = 1;
+  const auto log = ReadInspector({Write("a", lines)});
+  ASSERT_TRUE(log.ok()) << log.status();
+  EXPECT_THAT(log->reported, ElementsAre(0, 1, 2));
+  std::vector<std::pair<int, int64_t>> told;
+  for (const CommOp& op : log->ops) told.emplace_back(op.rank, op.duration_ns);
+  EXPECT_THAT(told, ElementsAre(std::pair(0, 100'000), std::pair(1, 101'000), std::pair(2, 102'000)));
+  EXPECT_EQ(Counted(*log, "ranks_of_one_process"), 3U);
+}
+
 TEST_F(Inspector, OfSeveralEqualTheNewestCounts) {
   Json newer = Line(1, 2, 0, 1, "0x9");
   newer["metadata"]["dump_timestamp_us"] = kBegin + 1;

@@ -7,7 +7,7 @@
 namespace lockstep::trace {
 
 bool IsCommunication(std::string_view kernel) {
-  constexpr std::array kMarks = {"ncclKernel", "ncclDevKernel", "rccl"};
+  constexpr std::array kMarks = {"ncclKernel", "ncclDevKernel", "ncclSym", "rccl"};  // Sym: of symmetric memory
   return std::any_of(kMarks.begin(), kMarks.end(),
                      [kernel](const char* mark) { return kernel.find(mark) != std::string_view::npos; });
 }

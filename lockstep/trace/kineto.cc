@@ -22,6 +22,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kStep = "ProfilerStep#";
 constexpr std::string_view kGloo = "gloo:";
+constexpr std::string_view kDamagedEvents = "damaged_events";  // the counter
+constexpr std::string_view kOnDevice = "gpu_user_annotation";
 constexpr std::string_view kHostLaunch = "c10d::";  // with which the script hands a communication to gloo's threads
 // Ops of the host are the compute of a job without devices. There they are few; before a device's they are let go.
 constexpr size_t kMostHostOps = 4 << 20;
@@ -30,9 +32,10 @@ constexpr size_t kMostHostOps = 4 << 20;
 constexpr int64_t kLatest = 2'200'000'000'000'000'000, kLongest = 100'000'000'000'000'000;  // ns: in 2039; three years
 bool IsInRange(int64_t ns) { return ns > -kLatest && ns < kLatest; }
 
+bool IsKernel(std::string_view category) { return category == "kernel" || category == "Kernel"; }
 bool IsDeviceWork(std::string_view category) {
-  return category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset" || category == "Kernel" ||
-         category == "Memcpy" || category == "Memset";
+  return IsKernel(category) || category == "gpu_memcpy" || category == "gpu_memset" || category == "Memcpy" ||
+         category == "Memset";
 }
 bool IsLaunch(std::string_view category) {
   return category == "cuda_runtime" || category == "cuda_driver" || category == "Runtime";
@@ -54,7 +57,7 @@ class Reader {
     JoinLaunches();
     TakeHostOps();
     Collect();
-    Count(rank_.counters, "damaged_events", reader.damaged());
+    Count(rank_.counters, kDamagedEvents, reader.damaged());
     Count(rank_.counters, "negative_durations", negative_durations_);
     return std::move(rank_);
   }
@@ -88,6 +91,8 @@ class Reader {
       });
     } else if (one.name == "record_param_comms") {
       TakeParameters(one);
+    } else if (one.category == kOnDevice) {
+      return;  // what the host annotated, once more
     } else if (one.name.starts_with(kStep) || one.name.starts_with(kGloo)) {
       TakeAnnotation(one);
     } else if (IsHostOp(one.category) && !has_device_ && host_.size() < kMostHostOps) {
@@ -99,21 +104,25 @@ class Reader {
   void TakeDeviceOp(const ChromeEvent& event) {
     if (!std::exchange(has_device_, true)) host_ = {};
     Op op{{event.begin_ns, event.duration_ns, kNoTime, kNoIndex, kNoIndex}, kNoIndex, kNoIndex};
-    const bool communicates = IsCommunication(event.name);
-    Told told;
+    bool communicates = IsCommunication(event.name);
     ForEachMember(event.args, [&](std::string_view key, JsonValue value) {
       if (key == "correlation") {
         op.correlation = static_cast<uint32_t>(value.unsigned_integer().value_or(kNoIndex));
       } else if (key == "External id") {
         op.external = static_cast<uint32_t>(value.unsigned_integer().value_or(kNoIndex));
-      } else if (communicates) {
-        ReadCollective(key, value, told);
+      } else if (key == kCollectiveName) {  // a copy may have it, too: of a group of one rank
+        communicates = communicates || IsKernel(event.category);
       }
       return true;
     });
     op.op.stream = StreamOf({"device ", event.process.text(), " stream ", event.thread.text()});
     op.op.kernel = kernels_.Of(event.name, rank_.kernels);
     if (communicates) {
+      Told told;
+      ForEachMember(event.args, [&](std::string_view key, JsonValue value) {
+        ReadCollective(key, value, told);
+        return true;
+      });
       const bool told_all = !told.collective.name.empty();
       if (!told_all) told.collective.name = CollectiveOfKernel(event.name);
       op.op.collective = static_cast<uint32_t>(told_.size());
@@ -209,7 +218,8 @@ class Reader {
       const auto found = reader.members().find(name);
       return found == reader.members().end() ? std::string() : found->second;
     };
-    base_ns_ = JsonValue(member("baseTimeNanoseconds")).integer().value_or(0);
+    rank_.base_ns = JsonValue(member("baseTimeNanoseconds")).integer();
+    base_ns_ = rank_.base_ns.value_or(0);
     if (!IsInRange(base_ns_))
       return InvalidArgument("{}: baseTimeNanoseconds is {}, expected a time of this age", rank_.path, base_ns_);
     ReadDistributedInfo(member("distributedInfo"));
@@ -379,6 +389,22 @@ class Reader {
   uint64_t negative_durations_ = 0;
 };
 
+// The profiler writes the base behind the events, one for all ranks of a job.
+void LendBase(std::vector<KinetoRank>& ranks) {
+  const auto told = std::ranges::find_if(ranks, [](const KinetoRank& rank) { return rank.base_ns.has_value(); });
+  if (told == ranks.end()) return;
+  for (KinetoRank& rank : ranks) {
+    const auto damaged = [](const Counter& counter) { return counter.name == kDamagedEvents; };
+    if (rank.base_ns || std::ranges::none_of(rank.counters, damaged)) continue;
+    rank.base_ns = told->base_ns;
+    for (ProfilerStep& step : rank.steps) step.begin_ns += *rank.base_ns;
+    for (DeviceOp& op : rank.ops) {
+      op.begin_ns += *rank.base_ns;
+      if (op.launch_ns != kNoTime) op.launch_ns += *rank.base_ns;
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<KinetoRank> ReadKineto(const std::string& path, std::optional<int> rank) {
@@ -398,6 +424,7 @@ absl::StatusOr<std::vector<KinetoRank>> ReadKinetoFiles(const std::vector<std::s
     LS_RETURN_IF_ERROR(one.status());
     ranks.push_back(*std::move(one));
   }
+  LendBase(ranks);
   return ranks;
 }
 

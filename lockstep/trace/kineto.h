@@ -62,6 +62,7 @@ struct KinetoRank {
   int world_size = -1;  // -1: not told
   std::string host;     // of torch's own file names, HOST_PID.TIME.pt.trace.json; empty: not told
   std::string backend;
+  std::optional<int64_t> base_ns;       // baseTimeNanoseconds, which is in all times; nullopt: not told
   std::vector<ProfilerStep> steps;      // ascending
   std::vector<DeviceOp> ops;            // by stream, then begin
   std::vector<std::string> streams;     // "device 0 stream 7"
@@ -76,7 +77,8 @@ struct KinetoRank {
 // A file of Nsight Systems too (trace/nsys.h): it is told by its content. Errors name the file. The rank is the one
 // that the file tells, else that of its name ("rank-3", "worker3"), else `rank`; kInvalidArgument without any.
 absl::StatusOr<KinetoRank> ReadKineto(const std::string& path, std::optional<int> rank = std::nullopt);
-// Many at once, on as many threads as there are cores. The first error, in the order of the paths.
+// Many at once, on as many threads as there are cores. The first error, in the order of the paths. A file that was cut
+// off before it told its base has that of the others.
 absl::StatusOr<std::vector<KinetoRank>> ReadKinetoFiles(const std::vector<std::string>& paths, std::optional<int> rank);
 
 }  // namespace lockstep::trace

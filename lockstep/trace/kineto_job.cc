@@ -155,12 +155,13 @@ class Builder {
     return false;
   }
 
-  // Ranks that do what no other does, where others have peers.
+  // Ranks that do what no other does. The stages of a single pipeline are held against each other, and a rank given
+  // alone was not meant to be.
   int64_t RanksWithoutPeers() const {
+    if (ranks_.size() == 1 || (steps_.pipelines && PipelineCount() == 1)) return 0;
     std::vector<int64_t> ranks(steps_.roles.size());
     for (const size_t role : steps_.role_of) ++ranks[role];
-    const bool has_peers = std::ranges::any_of(ranks, [](int64_t of_role) { return of_role > 1; });
-    return has_peers ? std::ranges::count(ranks, 1) : 0;
+    return std::ranges::count(ranks, 1);
   }
 
   // Any rank that has this role.
@@ -277,7 +278,7 @@ class Builder {
     job.starts.assign(ops_.size() * width, 0.0F);
     job.durations.assign(ops_.size() * width, 0.0F);
     job.graph.absent.assign(ops_.size() * width, 1);
-    job.busy_until.resize(width);
+    job.busy_until.resize(width * static_cast<size_t>(steps_.pipelines ? steps_.pipelines->stages() : 1));
     std::vector<int64_t> last_ends(ranks_.size(), INT64_MIN);
     for (size_t step = 0; step < steps_.numbers.size(); ++step) {
       const std::vector<int64_t> begins = Begins(step);
@@ -287,8 +288,8 @@ class Builder {
       const int64_t origin = std::min(first, before);
       const int64_t counted = follows ? CountedFrom(begins, last_ends) : first;
       for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-        const int64_t busy = follows ? std::max(int64_t{0}, last_ends[rank] - origin) : 0;
-        if (StageOf(rank) == 0) job.busy_until[LaneOf(step, rank)] = ToSeconds(busy);
+        const int64_t busy = follows ? std::max(int64_t{0}, std::min(last_ends[rank], begins[rank]) - origin) : 0;
+        job.busy_until[static_cast<size_t>(StageOf(rank)) * width + LaneOf(step, rank)] = ToSeconds(busy);
         last_ends[rank] = std::max(last_ends[rank], FillLane(step, rank, origin));
       }
       job.step_times.push_back(ToSeconds(*std::max_element(last_ends.begin(), last_ends.end()) - counted));

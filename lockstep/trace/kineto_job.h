@@ -1,6 +1,6 @@
 // A job as a graph, from what its ranks did (trace/kineto.h). The ranks of a role run the same sequence of
 // communications. Lanes are (step, rank), and an op of one role is absent in the lanes of the others; but where all
-// ranks stand in pipelines (trace/kineto_pipelines.h), lanes are (step, pipeline), and each stage is a role.
+// ranks stand in pipelines (trace/kineto_pipelines.h), lanes are (step, pipeline), and a role is of one stage.
 //
 // On each rank all that is not communication is one stream of compute. It is cut where a communication takes its input
 // (behind the last compute that was launched before it) and where compute waited for one (it stood idle until that
@@ -19,9 +19,6 @@
 #include "lockstep/trace/traced_job.h"
 
 namespace lockstep::trace {
-
-// A counter: what these ranks take is compared with nobody's, so a slow one among them is not seen as one.
-inline constexpr char kRanksWithoutPeers[] = "ranks_without_peers";
 
 struct KinetoJob {
   TracedJob job;  // without pipelines of one stage; its data-parallel ranks are the ranks given, in their order

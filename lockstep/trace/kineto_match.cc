@@ -45,11 +45,13 @@ KinetoMatch::KinetoMatch(std::vector<KinetoRank>& ranks, const KinetoSteps& step
 
 std::vector<KinetoMatch::Members> KinetoMatch::Candidates(size_t step) const {
   constexpr size_t kUntold = ~size_t{0};
-  std::map<std::tuple<size_t, int64_t, bool>, Members> found;  // (group, order or sequence number, which of them)
+  // (group, order or sequence number, which of them, the how manieth of that number: those of a group call share it)
+  std::map<std::tuple<size_t, int64_t, bool, int64_t>, Members> found;
   std::map<std::tuple<size_t, int, int, int64_t>, Members> transfers;  // (group, from, to, order); of an exchange one
                                                                        // end is below 0, whoever looks
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     std::map<size_t, int64_t> count;
+    std::map<std::pair<size_t, int64_t>, int64_t> of_number;
     std::map<std::tuple<size_t, int, int>, int64_t> transfer_count;
     for (size_t i = 0; i < steps_.ops[step][rank].collectives.size(); ++i) {
       const Collective& one = ranks_[rank].collectives[OpOf(step, rank, i).collective];
@@ -63,7 +65,8 @@ std::vector<KinetoMatch::Members> KinetoMatch::Candidates(size_t step) const {
       }
       const int64_t order = count[group]++;
       const bool numbered = one.sequence >= 0;
-      found[{group, numbered ? one.sequence : order, numbered}].emplace_back(rank, i);
+      const int64_t nth = numbered ? of_number[{group, one.sequence}]++ : 0;
+      found[{group, numbered ? one.sequence : order, numbered, nth}].emplace_back(rank, i);
     }
   }
   std::vector<Members> candidates;

@@ -22,8 +22,8 @@ class KinetoMatch {
   const DeviceOp& OpOf(size_t step, size_t rank, size_t i) const {
     return ranks_[rank].ops[steps_.ops[step][rank].collectives[i]];
   }
-  // Collectives by group and order within the step, or by the sequence number where it is told; without a group: of all
-  // ranks. Transfers by their two ends and the order between them.
+  // Collectives by group and order within the step, or by the sequence number where it is told and the order of those
+  // that share it; without a group: of all ranks. Transfers by their two ends and the order between them.
   std::vector<Members> Candidates(size_t step) const;
   // A communication ends on all its members together, and none of them came when it was over.
   bool EndTogether(size_t step, const Members& members) const;

@@ -51,7 +51,7 @@ std::vector<int> MicrobatchesOf(size_t segments, const std::vector<TransferOfRol
   std::vector<int> begins(segments, kNone), ends(segments, kNone);
   for (const TransferOfRole& one : transfers) {
     const int number = count[one.type]++;
-    const bool sends = one.type == OpType::kForwardSend || one.type == OpType::kBackwardSend;
+    const bool sends = IsSend(one.type);
     if (sends && one.input < segments) ends[one.input] = number;
     if (!sends && one.awaited < segments) begins[one.awaited] = number;
   }

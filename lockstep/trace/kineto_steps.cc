@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "lockstep/trace/kineto_places.h"
+#include "lockstep/trace/kineto_rings.h"
 
 namespace lockstep::trace {
 namespace {
@@ -40,33 +41,42 @@ std::map<int64_t, RankStep> StepsOf(const KinetoRank& rank, uint64_t& outside) {
   return steps;
 }
 
-// What must agree for two steps, or two ranks, to be of one form: of each communication its name, size and kind of
-// group, and of a transfer the rank's stage, or place in the group: stages of a pipeline do alike, but at different
-// times.
-using Form = std::vector<std::tuple<std::string, int64_t, std::string, size_t, int64_t>>;
+// What must agree for two steps, or two ranks, to be of one form: of each communication its name and kind of group, and
+// of a transfer the rank's stage, or place in the group: stages of a pipeline do alike, but at different times. Sizes
+// need not: tokens are routed to experts, and sequences are as long as they are, on each rank in each step otherwise.
+using Form = std::vector<std::tuple<std::string, std::string, size_t, int64_t>>;
 
 int64_t PlaceOf(int rank, const ProcessGroup& group) {
   const auto own = std::find(group.ranks.begin(), group.ranks.end(), rank);
   return own == group.ranks.end() ? rank : own - group.ranks.begin();
 }
 
+// Even or odd, as neighbours in a ring wait for each other; in one of an odd number the last two are neither.
+int64_t PlaceInRing(int rank, const ProcessGroup& group) {
+  const int64_t place = PlaceOf(rank, group), from_end = std::ssize(group.ranks) - place;
+  return group.ranks.size() % 2 == 1 && from_end <= 2 ? 1 + from_end : place % 2;
+}
+
 // stage: -1: not told.
-Form FormOf(const KinetoRank& rank, const RankStep& step, int stage) {
+Form FormOf(const KinetoRank& rank, const RankStep& step, int stage, const std::vector<bool>& rings) {
+  const ProcessGroup none;
   Form form;
   form.reserve(step.collectives.size());
   for (const uint32_t op : step.collectives) {
     const Collective& one = rank.collectives[rank.ops[op].collective];
-    const ProcessGroup none;
     const ProcessGroup& group = one.group == kNoIndex ? none : rank.groups[one.group];
-    form.emplace_back(one.name, one.elements_in, group.description, group.ranks.size(),
-                      one.peer < 0 ? -1
-                      : stage >= 0 ? stage
-                                   : PlaceOf(rank.rank, group));
+    form.emplace_back(one.name, group.description, group.ranks.size(),
+                      one.peer < 0                                ? -1
+                      : one.group != kNoIndex && rings[one.group] ? PlaceInRing(rank.rank, group)
+                      : stage >= 0                                ? stage
+                                                                  : PlaceOf(rank.rank, group));
   }
   return form;
 }
 
-std::optional<Pipelines> PipelinesOf(const std::vector<KinetoRank>& ranks, const std::vector<const RankStep*>& steps) {
+// rings: [rank][group].
+std::optional<Pipelines> PipelinesOf(const std::vector<KinetoRank>& ranks, const std::vector<const RankStep*>& steps,
+                                     const std::vector<std::vector<bool>>& rings) {
   std::vector<int> numbers;
   std::vector<Transfers> transfers(ranks.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -76,7 +86,8 @@ std::optional<Pipelines> PipelinesOf(const std::vector<KinetoRank>& ranks, const
     std::stable_sort(ops.begin(), ops.end(),
                      [&](uint32_t a, uint32_t b) { return one.ops[a].end_ns() < one.ops[b].end_ns(); });
     for (const uint32_t op : ops)
-      if (const Collective& transfer = one.collectives[one.ops[op].collective]; transfer.peer >= 0)
+      if (const Collective& transfer = one.collectives[one.ops[op].collective];
+          transfer.peer >= 0 && (transfer.group == kNoIndex || !rings[rank][transfer.group]))
         transfers[rank].push_back(&transfer);
   }
   return Pipelines::Find(numbers, transfers);
@@ -175,12 +186,13 @@ class Role {
       AddCut({places.awaited[i], i, true});
     }
     AddParts(*usual_->rank, *usual_->step);
-    std::sort(cuts_.begin(), cuts_.end(), [](const Cut& a, const Cut& b) { return a.at < b.at; });
     form.cuts = cuts_.size() + 2;
+    std::map<size_t, size_t> places_of_cuts;
+    for (const auto& [at, cut] : cuts_) places_of_cuts.emplace(at, places_of_cuts.size() + 1);
     const auto place_of = [&](size_t at) {
       if (at == 0 || at == RoleForm::kNever) return at;
-      const auto found = std::find_if(cuts_.begin(), cuts_.end(), [&](const Cut& cut) { return cut.at == at; });
-      return static_cast<size_t>(found - cuts_.begin()) + 1;  // behind all of them: the end
+      const auto found = places_of_cuts.find(at);
+      return found == places_of_cuts.end() ? cuts_.size() + 1 : found->second;  // behind all of them: the end
     };
     for (size_t i = 0; i < form.names.size(); ++i) {
       form.input_cut.push_back(place_of(places.inputs[i]));
@@ -202,9 +214,9 @@ class Role {
     return first == step.computes.end() ? RoleForm::kNever : static_cast<size_t>(first - step.computes.begin());
   }
 
+  // Of several at one place the first.
   void AddCut(const Cut& cut) {
-    const bool known = std::any_of(cuts_.begin(), cuts_.end(), [&](const Cut& one) { return one.at == cut.at; });
-    if (!known && cut.at > 0 && cut.at < UsualLength()) cuts_.push_back(cut);
+    if (cut.at > 0 && cut.at < UsualLength()) cuts_.emplace(cut.at, cut);
   }
 
   size_t UsualLength() const { return usual_->step->computes.size(); }
@@ -215,7 +227,7 @@ class Role {
     const bool usual = !host_ && count == UsualLength();
     const Places places = usual ? Places() : host_ ? host_->In(rank, step) : DevicePlaces(rank, step);
     step.cuts = {0};
-    for (const Cut& cut : cuts_) {
+    for (const auto& [place, cut] : cuts_) {
       size_t at = cut.at;
       if (!usual && cut.part != kNoIndex) {
         at = BeginOf(cut.part, rank, step);
@@ -231,7 +243,7 @@ class Role {
   std::vector<StepOfRank> steps_;
   std::vector<StepOfRank>::const_iterator usual_;
   std::optional<HostPlaces> host_;  // without devices
-  std::vector<Cut> cuts_;
+  std::map<size_t, Cut> cuts_;      // by `at`
 };
 
 }  // namespace
@@ -290,21 +302,20 @@ absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, cons
   std::vector<const RankStep*> first;
   first.reserve(all.size());
   for (const auto& of_rank : all) first.push_back(&of_rank.at(common.front()));
-  found.pipelines = PipelinesOf(ranks, first);
+  const std::vector<std::vector<bool>> rings = FindRings(ranks, first);
+  found.pipelines = PipelinesOf(ranks, first, rings);
   std::map<Form, size_t> roles;
   std::vector<bool> as_usual(common.size(), true);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     std::vector<Form> forms;
     forms.reserve(common.size());
     const int stage = found.pipelines ? found.pipelines->StageOf(rank) : -1;
-    for (const int64_t number : common) forms.push_back(FormOf(ranks[rank], all[rank].at(number), stage));
+    for (const int64_t number : common) forms.push_back(FormOf(ranks[rank], all[rank].at(number), stage, rings[rank]));
     const Form usual = MostCommon(forms);
     for (size_t i = 0; i < forms.size(); ++i)
       if (forms[i] != usual) as_usual[i] = false;
     found.role_of.push_back(roles.emplace(usual, roles.size()).first->second);
   }
-  // Each rank has a transfer, which tells its stage: so there is no role of two stages.
-  if (found.pipelines && roles.size() != static_cast<size_t>(found.pipelines->stages())) found.pipelines.reset();
   for (size_t i = 0; i < common.size(); ++i) {
     if (!as_usual[i]) continue;
     found.numbers.push_back(common[i]);

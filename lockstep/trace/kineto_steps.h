@@ -38,7 +38,7 @@ struct KinetoSteps {
   std::vector<std::vector<RankStep>> ops;  // [step][rank]
   std::vector<size_t> role_of;             // [rank]
   std::vector<RoleForm> roles;
-  std::optional<Pipelines> pipelines;  // then each stage is a role
+  std::optional<Pipelines> pipelines;  // then no role is of two stages: a transfer of each rank tells its own
   std::vector<int> lacking;            // ranks that do not have all steps that some rank has
   std::vector<Counter> counters;
 };

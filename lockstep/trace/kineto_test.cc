@@ -70,6 +70,36 @@ TEST(Kineto, ReadsWithWhomATransferIs) {
   EXPECT_TRUE(read->collectives.at(read->ops.front().collective).sends);
 }
 
+// By the kernel's name, or by what it tells; a copy may tell the same, of a group of one.
+TEST(Kineto, KnowsWhatCommunicates) {
+  const auto event = [](const char* category, const char* name, const char* args, int begin) {
+    return fmt::format(R"json({{"ph":"X","cat":"{}","name":"{}","pid":0,"tid":20,"ts":{},"dur":3,"args":{{{}}}}})json",
+                       category, name, begin, args);
+  };
+  const char* const kTold = R"("Collective name":"allreduce","In msg nelems":8)";
+  const auto read = ReadKineto(
+      Write("rank4.json", event("kernel", "ncclSymkDevKernel_AllReduce_AGxLL_R_sum_bf16(x)", "", 10) + "," +
+                              event("kernel", "ncclSymDevKernel_AllGather_LL(x)", "", 20) + "," +
+                              event("kernel", "multimem_all_reduce(x)", kTold, 30) + "," +
+                              event("gpu_memcpy", "Memcpy DtoD", kTold, 40) + "," + event("kernel", "gemm", "", 50)));
+  ASSERT_TRUE(read.ok()) << Message(read.status());
+  std::vector<std::string> names;
+  for (const DeviceOp& op : read->ops)
+    names.push_back(op.collective == kNoIndex ? "" : read->collectives.at(op.collective).name);
+  EXPECT_THAT(names, ElementsAre("allreduce", "allgather", "allreduce", "", ""));
+}
+
+// The host's step is a second ahead of its copy on the device.
+TEST(Kineto, TakesTheStepsOfTheHostAlone) {
+  const auto read = ReadKineto(Write(
+      "rank0.json",
+      std::string(kOldStyle) +
+          R"(,{"ph":"X","cat":"gpu_user_annotation","name":"ProfilerStep#12","pid":0,"tid":7,"ts":1000000,"dur":20})"));
+  ASSERT_TRUE(read.ok()) << Message(read.status());
+  ASSERT_EQ(read->steps.size(), 1U);
+  EXPECT_EQ(read->steps[0].begin_ns, 0);
+}
+
 TEST(Kineto, TheRankMayStandInTheNameOrBeGiven) {
   EXPECT_EQ(ReadKineto(Write("job.rank-34.x.json", kOldStyle))->rank, 34);
   EXPECT_EQ(ReadKineto(Write("worker7.json", kOldStyle))->rank, 7);
@@ -78,6 +108,20 @@ TEST(Kineto, TheRankMayStandInTheNameOrBeGiven) {
   EXPECT_EQ(ReadKineto(Write("trace.json", kOldStyle), 6)->rank, 6);
   EXPECT_THAT(Message(ReadKineto(Write("trace.json", kOldStyle)).status()),
               HasSubstr("trace.json: neither distributedInfo nor the file's name tells the rank"));
+}
+
+TEST(Kineto, ACutOffFileHasTheBaseOfTheOthers) {
+  constexpr char kBase[] = R"(,"baseTimeNanoseconds":1760000000000000000)";
+  const std::string whole = Write("rank-0.json", kOldStyle, kBase), cut = TempPath("rank-1.json");
+  std::ofstream(cut) << "{\"traceEvents\": [" << kOldStyle << R"(,{"ph":"X","cat":"kernel","name":"ge)";
+  const auto read = ReadKinetoFiles({whole, cut}, std::nullopt);
+  ASSERT_TRUE(read.ok()) << Message(read.status());
+  for (size_t i = 0; i < read->at(0).ops.size(); ++i) {
+    EXPECT_EQ(read->at(1).ops.at(i).begin_ns, read->at(0).ops[i].begin_ns);
+    EXPECT_EQ(read->at(1).ops.at(i).launch_ns, read->at(0).ops[i].launch_ns);
+  }
+  EXPECT_EQ(read->at(1).steps.at(0).begin_ns, read->at(0).steps.at(0).begin_ns);
+  EXPECT_EQ(ReadKinetoFiles({cut}, std::nullopt)->at(0).steps.at(0).begin_ns, 0) << "nobody tells one";
 }
 
 TEST(Kineto, DistributedInfoMayBePythonInAString) {

@@ -29,7 +29,7 @@ int64_t PlaceOfPeer(const Told& told) { return told.collective.name == "send" ? 
 }  // namespace
 
 void ReadCollective(std::string_view key, JsonValue value, Told& told) {
-  if (key == "Collective name") {
+  if (key == kCollectiveName) {
     told.collective.name = value.text();
   } else if (key == "Process Group Name" || key == "Process Group ID") {
     told.group_name = value.text();

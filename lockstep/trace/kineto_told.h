@@ -13,6 +13,8 @@
 
 namespace lockstep::trace {
 
+inline constexpr std::string_view kCollectiveName = "Collective name";  // the arg
+
 // What is known of a communication while the file is read.
 struct Told {
   Collective collective;

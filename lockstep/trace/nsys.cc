@@ -9,7 +9,9 @@
 #include <memory>
 #include <regex>
 #include <set>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 
 #include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/kernel_name.h"
@@ -19,8 +21,9 @@ namespace lockstep::trace {
 namespace {
 
 constexpr std::string_view kMagic = "SQLite format 3";
-constexpr int kProcessShift = 24;                       // of a globalPid or globalTid: below it is the thread
-constexpr int64_t kLatest = 2'200'000'000'000'000'000;  // ns: in 2039
+constexpr char kGraphs[] = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";  // each launch as a whole, without its kernels
+constexpr int kProcessShift = 24;                              // of a globalPid or globalTid: below it is the thread
+constexpr int64_t kLatest = 2'200'000'000'000'000'000;         // ns: in 2039
 
 class Row {
  public:
@@ -79,7 +82,7 @@ class Reader {
     if (rank_.rank < 0)
       return InvalidArgument("{}: the file's name does not tell the rank: name it rank-N.sqlite, or say --rank N",
                              rank_.path);
-    if (!database_.Has("CUPTI_ACTIVITY_KIND_KERNEL"))
+    if (!database_.Has("CUPTI_ACTIVITY_KIND_KERNEL") && !database_.Has(kGraphs))
       return InvalidArgument("{}: no kernels; expected the export of a profile taken with --trace=cuda,nvtx",
                              rank_.path);
     LS_RETURN_IF_ERROR(ReadOrigin());
@@ -94,8 +97,7 @@ class Reader {
     std::stable_sort(rank_.ops.begin(), rank_.ops.end(), [](const DeviceOp& a, const DeviceOp& b) {
       return std::tuple(a.stream, a.begin_ns) < std::tuple(b.stream, b.begin_ns);
     });
-    std::sort(rank_.steps.begin(), rank_.steps.end(),
-              [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
+    KeepOutermostSteps();
     Count(rank_.counters, "ops_without_launch", without_launch_);
     Count(rank_.counters, "times_out_of_range", out_of_range_);
     return std::move(rank_);
@@ -119,6 +121,7 @@ class Reader {
     const bool names = database_.Has("StringIds");
     LS_RETURN_IF_ERROR(
         ReadTable("CUPTI_ACTIVITY_KIND_KERNEL", names ? "(SELECT value FROM StringIds WHERE id = shortName)" : "''"));
+    LS_RETURN_IF_ERROR(ReadTable(kGraphs, "'CUDA graph'"));
     LS_RETURN_IF_ERROR(ReadTable("CUPTI_ACTIVITY_KIND_MEMCPY", "'Memcpy'"));
     return ReadTable("CUPTI_ACTIVITY_KIND_MEMSET", "'Memset'");
   }
@@ -158,6 +161,21 @@ class Reader {
           std::from_chars(words.data() + match.position(1), words.data() + words.size(), number);
           rank_.steps.push_back({number, origin_ns_ + begin, end - begin});
         });
+  }
+
+  // Microbatches may have ranges, too, within those of the steps.
+  void KeepOutermostSteps() {
+    std::sort(rank_.steps.begin(), rank_.steps.end(), [](const ProfilerStep& a, const ProfilerStep& b) {
+      return std::tuple(a.begin_ns, -a.duration_ns) < std::tuple(b.begin_ns, -b.duration_ns);
+    });
+    int64_t end = 0;
+    std::erase_if(rank_.steps, [&end](const ProfilerStep& step) {
+      const int64_t own = step.begin_ns + step.duration_ns;
+      return own <= std::exchange(end, std::max(end, own));
+    });
+    std::set<int64_t> numbers;
+    for (const ProfilerStep& step : rank_.steps) numbers.insert(step.number);
+    Count(rank_.counters, "steps_of_the_same_number", rank_.steps.size() - numbers.size());
   }
 
   static bool IsTime(int64_t ns) { return ns >= 0 && ns < kLatest / 2; }

@@ -34,9 +34,14 @@ class Reader {
     const Json* largest = &all.front();
     for (const Json& one : all)
       if (IntegerAt(one, "size", -1) > IntegerAt(*largest, "size", -1)) largest = &one;
+    std::map<Process, std::set<int>> ranks;
     for (const char* list : {"ranks", "missing_ranks"})
-      for (const Json& rank : At(*largest, list)) rank_of_[ProcessOf(rank)] = RankFrom(At(rank, "rank")).value_or(-1);
-    for (const Json& one : all) Take(one);
+      for (const Json& rank : At(*largest, list)) ranks[ProcessOf(rank)].insert(RankOf(rank));
+    for (const auto& [process, of_it] : ranks) {
+      if (of_it.size() == 1) rank_of_.emplace(process, *of_it.begin());
+      Count(log_.counters, "ranks_of_one_process", of_it.size() == 1 ? 0 : of_it.size());
+    }
+    for (const Json& one : all) Take(one, &one == largest);
     log_.reported.assign(reported_.begin(), reported_.end());
     log_.moving = true;
     log_.blind_spot = "RAS counts launches alone: a hang in which all ranks have launched the same can't be seen";
@@ -45,23 +50,33 @@ class Reader {
   }
 
  private:
-  void Take(const Json& communicator) {
+  static int RankOf(const Json& rank) { return RankFrom(At(rank, "rank")).value_or(-1); }
+
+  // Ranks of the largest communicator are the job's; in others they are known by their processes. Containers have
+  // process numbers of their own: what is told alike of several ranks is none of them.
+  int OfJob(const Json& rank, bool in_largest) const {
+    if (in_largest) return RankOf(rank);
+    const auto known = rank_of_.find(ProcessOf(rank));
+    return known == rank_of_.end() ? -1 : known->second;
+  }
+
+  void Take(const Json& communicator, bool is_largest) {
     std::vector<int> members;
     std::map<std::string, std::map<int, int64_t>> launched;  // by function, then rank
     const bool missing = At(communicator, "missing_ranks").is_array() && !At(communicator, "missing_ranks").empty();
     for (const char* list : {"ranks", "missing_ranks"})
       for (const Json& rank : At(communicator, list)) {
-        const auto known = rank_of_.find(ProcessOf(rank));
-        if (known == rank_of_.end() || known->second < 0) {
+        const int number = OfJob(rank, is_largest);
+        if (number < 0) {
           ++outside_;
           continue;
         }
-        members.push_back(known->second);
-        Remark(known->second, At(rank, "status"));
+        members.push_back(number);
+        Remark(number, At(rank, "status"));
         if (std::string_view(list) == "missing_ranks") continue;
-        reported_.insert(known->second);
+        reported_.insert(number);
         for (const auto& [function, count] : At(rank, "collective_counts").items())
-          if (count.is_number_integer()) launched[function][known->second] = count.get<int64_t>();
+          if (count.is_number_integer()) launched[function][number] = count.get<int64_t>();
       }
     for (const auto& [function, counts] : launched)
       AddFunction(TextOf(At(communicator, "hash")), function, members, counts, missing);

@@ -65,6 +65,21 @@ TEST(Ras, WhoIsMissingKeepsOthersWaiting) {
   EXPECT_THAT(log->remarks.at(3), HasSubstr("considered dead"));
 }
 
+// A container for each GPU: all are process 1, device 0 of the host.
+TEST(Ras, RanksMayAllBeToldAsOneProcess) {
+  Json status = Status({{"AllReduce", 9}, {"AllGather", 4}}, {{"ReduceScatter", 7}});
+  for (Json& communicator : status["communicators"])
+    for (Json& rank : communicator["ranks"]) rank["pid"] = 1, rank["cuda_dev"] = 0;
+  const auto log = ReadRas(status);
+  ASSERT_TRUE(log.ok()) << log.status();
+  EXPECT_THAT(log->reported, ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(log->ops.size(), 3U) << "of rank 3 one is missing";
+  std::map<std::string, uint64_t> counters;
+  for (const Counter& counter : log->counters) counters[counter.name] = counter.count;
+  EXPECT_EQ(counters["ranks_of_one_process"], 4U);
+  EXPECT_EQ(counters["ranks_outside_of_the_largest_communicator"], 2U) << "nobody knows which the pair are";
+}
+
 TEST(Ras, NothingIsSeenWhereAllLaunchedTheSame) {
   const auto log = ReadRas(Status({{"AllReduce", 10}, {"AllGather", 4}}, {{"ReduceScatter", 7}}));
   EXPECT_THAT(log->ops, IsEmpty());

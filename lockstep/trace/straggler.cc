@@ -60,10 +60,9 @@ bool IsPass(OpType type) {
 
 bool IsCompute(OpType type) { return IsPass(type) || type == OpType::kOptimizer || type == OpType::kGc; }
 
-bool IsTransfer(OpType type) {
-  return type == OpType::kForwardSend || type == OpType::kForwardRecv || type == OpType::kBackwardSend ||
-         type == OpType::kBackwardRecv;
-}
+bool IsTransfer(OpType type) { return IsSend(type) || type == OpType::kForwardRecv || type == OpType::kBackwardRecv; }
+
+bool IsSend(OpType type) { return type == OpType::kForwardSend || type == OpType::kBackwardSend; }
 
 bool IsDataParallelComm(OpType type) {
   return type == OpType::kParamsAllGather || type == OpType::kGradsReduceScatter ||

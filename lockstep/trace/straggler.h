@@ -45,6 +45,7 @@ std::string_view KindName(OpType type);
 bool IsCompute(OpType type);
 bool IsPass(OpType type);              // forward or backward compute, or a segment
 bool IsTransfer(OpType type);          // send or receive between stages
+bool IsSend(OpType type);              // of a transfer: the side that gives
 bool IsDataParallelComm(OpType type);  // collective of a stage's data-parallel ranks, or of whomever
 
 struct StragglerRow {

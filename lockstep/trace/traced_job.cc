@@ -43,10 +43,14 @@ class Parts {
       }
   }
 
-  // From the end of the last dependency, or the begin of the step, to the start. An absent dependency keeps nobody
-  // waiting.
+  // From the end of the last dependency, or of the step before on the rank, to the start. An absent dependency keeps
+  // nobody waiting.
   void Delay(uint32_t op) {
-    std::fill(row_.begin(), row_.end(), 0.0F);
+    if (job_.busy_until.empty())
+      std::fill(row_.begin(), row_.end(), 0.0F);
+    else
+      std::copy_n(job_.busy_until.begin() + static_cast<std::ptrdiff_t>(width_) * job_.ops[op].stage, width_,
+                  row_.begin());
     bool first = true;
     for (const uint32_t before : job_.graph.DependenciesOf(op)) {
       for (size_t lane = 0; lane < width_; ++lane) {
@@ -62,10 +66,11 @@ class Parts {
     }
   }
 
+  // IsMended knows it by its sign.
   static float Mended(float value, uint64_t& counter) {
     if (value > kBelowZero) return value;
     ++counter;
-    return 0;
+    return -0.0F;
   }
 
   TracedJob& job_;

@@ -6,6 +6,7 @@
 // delay.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,6 +19,10 @@
 #include "lockstep/trace/straggler.h"
 
 namespace lockstep::trace {
+
+// Counters: what ranks without peers take is compared with nobody's, so a slow one among them is not seen as one; of
+// absent ranks nothing was given, and others may have waited for them.
+inline constexpr char kRanksWithoutPeers[] = "ranks_without_peers", kAbsentRanks[] = "absent_ranks";
 
 struct JobOp {
   OpType type;
@@ -58,7 +63,8 @@ struct TracedJob {
   std::vector<float> transfers;  // of communication; of compute, its duration
   std::vector<float> delays;
   std::vector<float> step_times;  // of each lane set: last end - first start
-  // [lane], s since the begin of the step: until then its rank was at the step before. Empty: not told.
+  // [stage * lanes + lane], s since the begin of the step: until then its rank was at the step before, which is no
+  // delay. Empty: not told.
   std::vector<float> busy_until;
   // [op * lanes + lane], s: so much of a compute passed in waiting for batches of a data service, by its own word.
   // Empty: not told, or none.
@@ -79,8 +85,11 @@ inline float DataWaitOf(const TracedJob& job, size_t cell) {
   return job.data_waits.empty() ? 0.0F : job.data_waits[cell];
 }
 
-// Of a communication: it came out so far below zero that it was taken as 0. (By chance none is exactly that.)
-inline bool IsMended(const TracedJob& job, size_t cell) { return job.transfers[cell] == 0 && job.durations[cell] > 0; }
+// Of a communication: it came out so far below zero that it was taken as 0, which has a sign then. (One of exactly 0,
+// as stamps that are rounded make it, has none.)
+inline bool IsMended(const TracedJob& job, size_t cell) {
+  return job.transfers[cell] == 0 && std::signbit(job.transfers[cell]);
+}
 
 // The op that begins a step on its rank: before it there is the loading of data.
 inline bool BeginsStep(const JobOp& op) {

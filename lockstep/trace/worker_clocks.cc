@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "lockstep/base/lower_median.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/clocks.h"
 
@@ -52,7 +53,49 @@ std::vector<ClockOffset> ClocksInStep(const TracedJob& job, size_t set) {
     });
   }
   std::erase_if(ends, [](const Ends& members) { return members.size() < 2; });
-  return FitClocks(static_cast<size_t>(job.dp) * static_cast<size_t>(job.pp), ends);
+  std::vector<ClockOffset> clocks = FitClocks(static_cast<size_t>(job.dp) * static_cast<size_t>(job.pp), ends);
+  // Of two workers one is off, not both by half of it.
+  std::vector<double> offsets;
+  offsets.reserve(clocks.size());
+  for (const ClockOffset& clock : clocks) offsets.push_back(clock.offset_ns);
+  const double middle = LowerMedian(std::move(offsets));
+  for (ClockOffset& clock : clocks) clock.offset_ns -= middle;
+  return clocks;
+}
+
+// Of one worker's receives, or its collectives.
+struct Seen {
+  size_t mended = 0, all = 0;  // mended: came out below zero
+};
+double ShareOf(const Seen& seen) {
+  return seen.all == 0 ? 0 : static_cast<double>(seen.mended) / static_cast<double>(seen.all);
+}
+
+// [dp * pp + stage], in some lanes: its receives, its collectives.
+std::vector<std::pair<Seen, Seen>> BelowZero(const TracedJob& job, size_t first_lane, size_t last_lane) {
+  std::vector<std::pair<Seen, Seen>> seen(static_cast<size_t>(job.dp) * static_cast<size_t>(job.pp));
+  if (CountOf(job, kNegativeTransfers) == 0) return seen;
+  for (const graph::Unit& unit : job.graph.units) {
+    if (!unit.synchronised) continue;
+    EachCell(job, unit, first_lane, last_lane, [&](uint32_t op, size_t lane, size_t cell) {
+      if (IsSend(job.ops[op].type)) return;
+      auto& [receives, collectives] = seen[WorkerOf(job, op, lane)];
+      Seen& own = IsTransfer(job.ops[op].type) ? receives : collectives;
+      ++own.all;
+      if (IsMended(job, cell)) ++own.mended;
+    });
+  }
+  return seen;
+}
+
+// In any step, by any kind of communication: of a host that holds a whole pipeline the collectives alone tell, and a
+// clock that leaps late is off in few steps.
+bool ClocksDisagree(const TracedJob& job) {
+  if (CountOf(job, kNegativeTransfers) == 0) return false;
+  for (size_t set = 0; set < job.steps.size(); ++set)
+    for (const auto& [receives, collectives] : BelowZero(job, job.graph.first_lane[set], job.graph.first_lane[set + 1]))
+      if (std::max(ShareOf(receives), ShareOf(collectives)) >= kClocksDisagree) return true;
+  return false;
 }
 
 void Shift(TracedJob& job, size_t set, const std::vector<ClockOffset>& clocks) {
@@ -70,25 +113,14 @@ void Shift(TracedJob& job, size_t set, const std::vector<ClockOffset>& clocks) {
 }  // namespace
 
 std::vector<double> MendedShares(const TracedJob& job) {
-  const size_t workers = static_cast<size_t>(job.dp) * static_cast<size_t>(job.pp);
-  std::vector<double> mended(workers), all(workers);
-  if (CountOf(job, kNegativeTransfers) == 0) return mended;
-  for (const graph::Unit& unit : job.graph.units) {
-    if (!unit.synchronised) continue;
-    EachCell(job, unit, 0, job.lanes.size(), [&](uint32_t op, size_t lane, size_t cell) {
-      const size_t worker = WorkerOf(job, op, lane);
-      ++all[worker];
-      if (IsMended(job, cell)) ++mended[worker];
-    });
-  }
-  for (size_t worker = 0; worker < workers; ++worker)
-    if (all[worker] > 0) mended[worker] /= all[worker];
-  return mended;
+  std::vector<double> shares;
+  for (const auto& [receives, collectives] : BelowZero(job, 0, job.lanes.size()))
+    shares.push_back(ShareOf({receives.mended + collectives.mended, receives.all + collectives.all}));
+  return shares;
 }
 
 void MendClocks(TracedJob& job, size_t threads) {
-  const std::vector<double> shares = MendedShares(job);
-  if (std::ranges::none_of(shares, [](double share) { return share >= kClocksDisagree; })) return;
+  if (!ClocksDisagree(job)) return;
   TracedJob mended = job;
   for (size_t set = 0; set < job.steps.size(); ++set) Shift(mended, set, ClocksInStep(job, set));
   TimeSteps(mended, threads);

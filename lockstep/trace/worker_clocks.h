@@ -8,14 +8,17 @@
 
 namespace lockstep::trace {
 
-inline constexpr double kClocksDisagree = 0.1;  // of a worker's communications come out below zero: no chance
+// Of a worker's communications come out below zero: no chance. Sends don't count: one that is buffered ends before its
+// receiver comes, while nothing is received before it is sent.
+inline constexpr double kClocksDisagree = 0.1;
 
-// [dp * pp + stage]: of the worker's communications, those whose transfer came out below zero and was taken as 0.
+// [dp * pp + stage]: of the worker's collectives and receives, those whose transfer came out below zero and was taken
+// as 0.
 std::vector<double> MendedShares(const TracedJob& job);
 
-// Where clocks disagree, step by step: puts the times of each worker that is 10 ms or more off onto the others', and
-// measures the parts anew. Leaves all as it is where that does not make at least half of what came out below zero
-// right.
+// Where in a step a tenth of a worker's receives, or of its collectives, came out below zero: puts the times of each
+// worker that is 10 ms or more off onto the others', step by step, and measures the parts anew. Leaves all as it is
+// where that does not make at least half of what came out below zero right.
 void MendClocks(TracedJob& job, size_t threads);
 
 // Has each step begin at 0, with its first op, and tells how long it takes.

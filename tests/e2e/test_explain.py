@@ -162,6 +162,26 @@ class Explain(unittest.TestCase):
             database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
         self.assertIn("rank-8.sqlite: no kernels; expected the export of", self.refused("explain", "--nsys", "rank-8.sqlite"))
 
+    def test_graphs_and_microbatches_in_nsight_systems(self):
+        """Compute in CUDA graphs, and ranges of microbatches within those of the steps."""
+        job = self.simulate("--ranks", 2, "--steps", 6, "--era", "micros", kind="kineto")
+        files = [self.nsys_file(job / f"rank-{rank}.json.gz", self.folder / f"rank-{rank}.sqlite") for rank in range(2)]
+        same = self.explain("--nsys", *files)
+        for file in files:
+            with contextlib.closing(sqlite3.connect(file)) as database, database:
+                compute = "FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE shortName IN (SELECT id FROM StringIds WHERE value NOT LIKE '%nccl%')"
+                database.executescript(f"""
+                    CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE AS SELECT start, end, deviceId, streamId, correlationId, globalPid {compute};
+                    DELETE {compute};
+                    INSERT INTO NVTX_EVENTS SELECT start, (start + end) / 2, 59, 'batch 0', globalTid, NULL FROM NVTX_EVENTS;
+                    INSERT INTO NVTX_EVENTS SELECT end, 2 * end - start, 59, 'batch 1', globalTid, NULL FROM NVTX_EVENTS WHERE text = 'batch 0';
+                """)
+        graphs = self.explain("--nsys", *files)
+        self.assertEqual([same["step_s"], 6, {}], [graphs["step_s"], graphs["steps"], graphs["counters"]])
+        with contextlib.closing(sqlite3.connect(files[0])) as database, database:
+            database.execute("UPDATE NVTX_EVENTS SET text = 'step 1' WHERE text IN ('step 1', 'step 2')")
+        self.assertEqual(1, self.explain("--nsys", files[0])["counters"]["steps_of_the_same_number"])
+
     def chakra_file(self, rank, slow):
         """An execution trace of forward, all-reduce beside backward, update: as protobuf has it."""
         number = lambda value: bytes([value & 127 | 128]) + number(value >> 7) if value > 127 else bytes([value])
@@ -184,7 +204,8 @@ class Explain(unittest.TestCase):
         self.assertAlmostEqual(0.0063, report["step_s"]["measured"])
         self.assertAlmostEqual(0.003, report["causes"][0]["gain_s"])
         self.assertEqual({"missing_dependencies": 1}, report["counters"])
-        self.assertEqual(2, self.explain("--chakra", files[0], files[3])["counters"]["absent_ranks"])
+        outer = self.explain("--chakra", files[0], files[3])
+        self.assertEqual([2, "healthy, as far as these ranks tell"], [outer["counters"]["absent_ranks"], outer["verdict"]])
         self.assertEqual(1, self.explain(self.folder)["straggling"]["jobs"])
         whole = files[2].read_bytes()
         files[2].write_bytes(whole[:-3])
@@ -192,6 +213,10 @@ class Explain(unittest.TestCase):
         files[2].write_bytes(b"\x07not one")
         self.assertIn("job.2.et: no Chakra execution trace", self.refused("explain", "--chakra", *files))
         self.assertIn("are both of rank 0", self.refused("explain", "--chakra", files[0], files[0]))
+        files[2].write_bytes(whole + b"\x0a\x08\x0b\x12\x02up\x18\x04\x38\x01")  # a node more: 11, "up", compute, 1 us
+        report = self.explain("--chakra", *files)
+        self.assertEqual(1, report["counters"]["ranks_without_peers"])
+        self.assertIn(", but for 1 ranks with no other to compare them with", report["verdict"])
 
     @unittest.skipUnless((DATA / "kineto/chakra").exists(), f"no execution trace in {DATA}")
     def test_a_real_execution_trace(self):
