@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <initializer_list>
+
 namespace lockstep::agent {
 
 bool IsAskedToStop() {
