@@ -186,8 +186,6 @@ void ls_leave(struct ls_client* c) {
 }
 
 int ls_rank(const struct ls_client* c) { return (int)c->rank; }
-int ls_world_size(const struct ls_client* c) { return (int)c->world_size; }
-uint64_t ls_epoch(const struct ls_client* c) { return c->epoch; }
 
 void ls_say_other_worlds(struct ls_client* c, int what) {
   if (ls_is_joined(c) && ls_is_current(c)) __atomic_store_n(&c->block->other_worlds, (uint64_t)what, __ATOMIC_RELEASE);
