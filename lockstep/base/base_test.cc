@@ -13,8 +13,10 @@
 #include "lockstep/base/check.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/host.h"
 #include "lockstep/base/ids.h"
 #include "lockstep/base/mailbox.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/packets.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/base/poller.h"
@@ -52,6 +54,29 @@ TEST(Units, SecondsWithoutEndAreACentury) {
     EXPECT_GT(ToNanos({1e9}) + ToNanos({endless}), ToNanos({endless})) << endless;
     EXPECT_LT(ToNanos({-endless}), ToNanos({-3e9})) << endless;
   }
+}
+
+TEST(Endpoint, MayBeIpv6OrLackAPort) {
+  const auto endpoint = ParseEndpoint("[::1]:400");
+  ASSERT_TRUE(endpoint.has_value());
+  EXPECT_EQ(endpoint->host, "::1");
+  EXPECT_EQ(endpoint->port, 400);
+  for (const char* text : {"[::1]:400", "[::1]", "node3", "node3:0", "127.0.0.1:65535"})
+    EXPECT_EQ(EndpointText(ParseEndpoint(text).value_or(Endpoint{})), text);
+  for (const char* text : {"", ":400", "[::1", "[]:1", "[::1]400", "::1", "a:b", "a:", "a:1:2", "a:-1", "a:65536"})
+    EXPECT_FALSE(ParseEndpoint(text).has_value()) << text;
+}
+
+TEST(Number, IsTheWholeTextOrIsTakenOffIt) {
+  EXPECT_EQ(WholeNumber<int>("-12"), -12);
+  EXPECT_EQ(WholeNumber<int>("777", 8), 511);
+  EXPECT_EQ(WholeNumber<double>("1.5e1"), 15);
+  for (const char* text : {"", " 1", "1 ", "+1", "0x1", "99999999999", "1.0"})
+    EXPECT_FALSE(WholeNumber<int>(text).has_value()) << text;
+  std::string_view text = "12-x";
+  EXPECT_EQ(TakeNumber<int>(text), 12);
+  EXPECT_EQ(TakeNumber<unsigned>(text), std::nullopt);
+  EXPECT_EQ(text, "-x");
 }
 
 TEST(Ids, AreOrderedAndDistinct) {

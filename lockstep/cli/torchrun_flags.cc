@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "lockstep/base/host.h"
 #include "lockstep/base/split.h"
 #include "lockstep/cli/slurm.h"
 #include "lockstep/cli/torchrun_values.h"
@@ -210,11 +211,10 @@ absl::Status TorchrunFlags::ApplyEndpoint(node::Nodes& nodes) const {
   }
   if (text.empty()) return absl::OkStatus();
   if (flag == "--coordinator" && text.find(',') != std::string::npos) return ApplyCoordinators(nodes);
-  std::optional<node::Endpoint> endpoint = node::ParseEndpoint(text);
+  std::optional<Endpoint> endpoint = ParseEndpoint(text);
   if (!endpoint) return InvalidArgument("{} must be HOST[:PORT], found \"{}\"", flag, text);
-  if (endpoint->port == 0) endpoint->port = IsStatic() ? kStaticPort : kDynamicPort;
-  const bool v6 = endpoint->host.find(':') != std::string::npos;
-  nodes.endpoint = fmt::format("{}{}{}:{}", v6 ? "[" : "", endpoint->host, v6 ? "]" : "", endpoint->port);
+  if (endpoint->port.value_or(0) == 0) endpoint->port = IsStatic() ? kStaticPort : kDynamicPort;
+  nodes.endpoint = EndpointText(*endpoint);
   if (!nodes.may_lead) return absl::OkStatus();
   nodes.must_lead = IsStatic() && nodes.own_rank == 0;
   nodes.may_lead = IsStatic() ? nodes.must_lead : CheckOwnAddress(flag, endpoint->host).ok();
@@ -224,8 +224,8 @@ absl::Status TorchrunFlags::ApplyEndpoint(node::Nodes& nodes) const {
 // Several, one of which leads.
 absl::Status TorchrunFlags::ApplyCoordinators(node::Nodes& nodes) const {
   for (const std::string& text : node::SplitEndpoints(nodes.endpoint)) {
-    const std::optional<node::Endpoint> endpoint = node::ParseEndpoint(text);
-    if (!endpoint || endpoint->port == 0)
+    const std::optional<Endpoint> endpoint = ParseEndpoint(text);
+    if (!endpoint || endpoint->port.value_or(0) == 0)
       return InvalidArgument("--coordinator must be HOST:PORT,HOST:PORT, found \"{}\" in it", text);
   }
   return absl::OkStatus();
@@ -256,10 +256,10 @@ absl::Status TorchrunFlags::ApplyRendezvous(node::RunOptions& options) const {
   LS_ASSIGN_OR_RETURN(torchrun.master_port, Number("master-port", 0, 0));
   if (Given("rdzv-endpoint") && IsStatic() && !On("standalone")) {
     flag = "rdzv-endpoint";
-    const std::optional<node::Endpoint> endpoint = node::ParseEndpoint(Text(flag));
+    const std::optional<Endpoint> endpoint = ParseEndpoint(Text(flag));
     if (!endpoint) return InvalidArgument("--rdzv-endpoint must be HOST[:PORT], found \"{}\"", Text(flag));
     torchrun.master_addr = endpoint->host;
-    torchrun.master_port = endpoint->port;
+    torchrun.master_port = endpoint->port.value_or(0);
   }
   if (torchrun.master_port > 65535)
     return InvalidArgument("--master-port must be 0 to 65535, found {}", torchrun.master_port);
