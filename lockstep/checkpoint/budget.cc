@@ -1,12 +1,12 @@
 #include "lockstep/checkpoint/budget.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <sstream>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/number.h"
 #include "lockstep/client/board.h"
 
 namespace lockstep::checkpoint {
@@ -16,10 +16,8 @@ constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
 // The leading number of `text`; none if it has no such (as "max").
 std::optional<uint64_t> Number(std::string_view text) {
-  uint64_t value = 0;
-  const size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  const auto [end, error] = std::from_chars(text.data() + begin, text.data() + text.size(), value);
-  return error == std::errc() ? std::optional(value) : std::nullopt;
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  return TakeNumber<uint64_t>(text);
 }
 
 std::optional<uint64_t> NumberIn(const std::string& path) {

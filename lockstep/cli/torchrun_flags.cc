@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/host.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/split.h"
 #include "lockstep/cli/slurm.h"
 #include "lockstep/cli/torchrun_values.h"
@@ -100,7 +101,7 @@ std::string TorchrunFlags::Text(const std::string& name) const { return texts_.a
 
 absl::StatusOr<int> TorchrunFlags::Number(const std::string& name, int least, int otherwise) const {
   if (!Given(name)) return otherwise;
-  const std::optional<int> value = Integer(Text(name));
+  const std::optional<int> value = WholeNumber<int>(Text(name));
   if (!value || *value < least)
     return InvalidArgument("--{} must be a number, at least {}, found \"{}\"", name, least, Text(name));
   return *value;
@@ -126,8 +127,8 @@ std::string TorchrunFlags::SetByVariables() const {
 
 absl::StatusOr<NodeCount> ParseNodeCount(const std::string& text) {
   const size_t colon = text.find(':');
-  const std::optional<int> least = Integer(text.substr(0, colon));
-  const std::optional<int> most = colon == std::string::npos ? least : Integer(text.substr(colon + 1));
+  const std::optional<int> least = WholeNumber<int>(text.substr(0, colon));
+  const std::optional<int> most = colon == std::string::npos ? least : WholeNumber<int>(text.substr(colon + 1));
   if (!least || !most || *least < 1 || *most < *least)
     return InvalidArgument("--nnodes must be N or MIN:MAX, at least 1, found \"{}\"", text);
   return NodeCount{*least, *most};
@@ -277,7 +278,7 @@ absl::Status TorchrunFlags::ApplyRendezvousConf(const std::string& conf, node::R
       without_effect += (without_effect.empty() ? "" : ",") + entry;
       continue;
     }
-    const std::optional<int> seconds = Integer(entry.substr(equals + 1));
+    const std::optional<int> seconds = WholeNumber<int>(entry.substr(equals + 1));
     if (!seconds || *seconds < 1) return InvalidArgument("--rdzv-conf {} must be seconds, at least 1", entry);
     options.nodes.join_timeout = Seconds{static_cast<double>(*seconds)};
   }
@@ -310,7 +311,7 @@ absl::StatusOr<std::set<int>> TorchrunFlags::RanksShown(node::RunOptions& option
   const std::string flag = "--local-ranks-filter", text = Text("local-ranks-filter");
   std::set<int> filter;
   for (const std::string& rank : Split(text, ',')) {
-    const std::optional<int> number = Integer(rank);
+    const std::optional<int> number = WholeNumber<int>(rank);
     if (!number || *number < 0) return InvalidArgument("{} must be ranks such as 0,1, found \"{}\"", flag, rank);
     filter.insert(*number);
   }

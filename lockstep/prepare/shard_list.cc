@@ -3,10 +3,11 @@
 #include <absl/strings/ascii.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+
+#include "lockstep/base/number.h"
 
 namespace lockstep::prepare {
 namespace {
@@ -19,17 +20,13 @@ std::optional<std::vector<std::string>> NumbersOf(std::string_view body) {
   const size_t dots = body.find("..");
   if (dots == std::string_view::npos) return std::nullopt;
   const std::string_view low = body.substr(0, dots), high = body.substr(dots + 2);
-  uint32_t first = 0, last = 0;
-  const auto parse = [](std::string_view text, uint32_t& number) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return error == std::errc() && end == text.data() + text.size();
-  };
-  if (!parse(low, first) || !parse(high, last) || last < first || last - first >= kMaxFiles) return std::nullopt;
+  const auto first = WholeNumber<uint32_t>(low), last = WholeNumber<uint32_t>(high);
+  if (!first || !last || *last < *first || *last - *first >= kMaxFiles) return std::nullopt;
   const bool padded = (low.size() > 1 && low[0] == '0') || (high.size() > 1 && high[0] == '0');
   const size_t width = padded ? std::max(low.size(), high.size()) : 0;
   if (width > 32) return std::nullopt;
   std::vector<std::string> numbers;
-  for (uint64_t number = first; number <= last; ++number) numbers.push_back(fmt::format("{:0{}}", number, width));
+  for (uint64_t number = *first; number <= *last; ++number) numbers.push_back(fmt::format("{:0{}}", number, width));
   return numbers;
 }
 

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <optional>
+
+#include "lockstep/base/number.h"
 
 namespace lockstep::trace::ras_text {
 namespace {
@@ -47,10 +48,8 @@ std::optional<Words> Match(std::string_view line, std::string_view pattern) {
 }
 
 std::optional<int64_t> NumberOf(std::string_view text) {
-  int64_t number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || rest != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  const auto number = WholeNumber<int64_t>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 Words Split(std::string_view text, std::string_view separators) {

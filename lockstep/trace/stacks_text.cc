@@ -1,7 +1,6 @@
 #include "lockstep/trace/stacks_text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -9,6 +8,7 @@
 #include <system_error>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/number.h"
 #include "lockstep/trace/byte_source.h"
 
 namespace lockstep::trace {
@@ -28,16 +28,6 @@ std::string_view TakeLine(std::string_view& text) {
   return line;
 }
 
-// A number that `text` begins with, which is taken off.
-template <typename Int>
-std::optional<Int> TakeNumber(std::string_view& text) {
-  Int value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || value < 0) return std::nullopt;
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
-  return value;
-}
-
 std::optional<ProcessRole> RoleNamed(std::string_view name) {
   const auto* const found = std::find(std::begin(kRoleNames), std::end(kRoleNames), name);
   if (found == std::end(kRoleNames)) return std::nullopt;
@@ -50,7 +40,7 @@ std::optional<ProcessStack> ParseHead(std::string_view line) {
   line.remove_prefix(kRank.size());
   ProcessStack stack;
   const std::optional<int> rank = TakeNumber<int>(line);
-  if (!rank || *rank >= kMostRanks) return std::nullopt;
+  if (!rank || *rank < 0 || *rank >= kMostRanks) return std::nullopt;
   stack.rank = *rank;
   if (line.starts_with(", ")) {
     line.remove_prefix(2);
@@ -63,7 +53,7 @@ std::optional<ProcessStack> ParseHead(std::string_view line) {
   if (!line.starts_with(kPid)) return std::nullopt;
   line.remove_prefix(kPid.size());
   const std::optional<int64_t> pid = TakeNumber<int64_t>(line);
-  if (!pid || !line.starts_with(')')) return std::nullopt;
+  if (!pid || *pid < 0 || !line.starts_with(')')) return std::nullopt;
   stack.pid = *pid;
   return stack;
 }
