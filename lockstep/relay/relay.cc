@@ -73,8 +73,8 @@ absl::StatusOr<std::string> BytesOf(const std::vector<Fd>& fds) {
   if (info.st_size < 0 || info.st_size > kMostIdsBytes)
     return InvalidArgument("where: {} bytes of ids, expected at most {}", info.st_size, kMostIdsBytes);
   std::string bytes(static_cast<size_t>(info.st_size), '\0');
-  if (pread(fds[0].get(), bytes.data(), bytes.size(), 0) != info.st_size)
-    return Errno(errno, "where: reading {} bytes of ids", bytes.size());
+  if (ReadAt(fds[0].get(), std::as_writable_bytes(std::span(bytes)), 0) < bytes.size())
+    return Errno(errno == 0 ? EIO : errno, "where: reading {} bytes of ids", bytes.size());
   return bytes;
 }
 
