@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/cgroup.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
@@ -77,6 +78,18 @@ TEST(Number, IsTheWholeTextOrIsTakenOffIt) {
   EXPECT_EQ(TakeNumber<int>(text), 12);
   EXPECT_EQ(TakeNumber<unsigned>(text), std::nullopt);
   EXPECT_EQ(text, "-x");
+}
+
+TEST(Cgroup, OfBothHierarchies) {
+  constexpr std::string_view kGroups = "5:cpu,memory:/docker/a:b\n1:name=systemd:/x\n0::/job";
+  EXPECT_EQ(CgroupPath(kGroups, "memory"), "/docker/a:b");
+  EXPECT_EQ(CgroupPath(kGroups, kUnified), "/job");
+  EXPECT_EQ(CgroupPath(kGroups, "mem"), std::nullopt);
+  constexpr std::string_view kMounts =
+      "proc /proc proc rw 0 0\ncgroup /sys/cpu cgroup rw,cpu,cpuacct 0 0\ncgroup2 /sys/unified cgroup2 rw 0 0\n";
+  EXPECT_EQ(FindCgroupMount(kMounts, "cpuacct"), "/sys/cpu");
+  EXPECT_EQ(FindCgroupMount(kMounts, kUnified), "/sys/unified");
+  EXPECT_EQ(FindCgroupMount(kMounts, "freezer"), std::nullopt);
 }
 
 TEST(Ids, AreOrderedAndDistinct) {
