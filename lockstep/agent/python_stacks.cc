@@ -13,6 +13,7 @@
 
 #include "lockstep/agent/proc.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/split.h"
 
 namespace lockstep::agent {
 namespace {
@@ -110,8 +111,7 @@ PythonStack ParsePythonStacks(std::string_view text) {
   PythonStack stack;
   bool has_current = false;
   while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const std::string_view line = TakeLine(text);
     const bool current = line.starts_with("Current thread 0x");
     has_current |= current;
     if (current || line.starts_with("Thread 0x")) stack.threads.push_back({current, {}});

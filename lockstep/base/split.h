@@ -26,6 +26,13 @@ inline std::string_view TakeLine(std::string_view& text) {
   return line;
 }
 
+// Without blanks and line ends in front and behind.
+inline std::string_view Trim(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);
+}
+
 template <size_t N>
 bool StartsWithAny(std::string_view text, const std::array<std::string_view, N>& prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(),

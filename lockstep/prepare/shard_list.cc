@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "lockstep/base/number.h"
+#include "lockstep/base/split.h"
 
 namespace lockstep::prepare {
 namespace {
@@ -40,21 +41,13 @@ std::vector<std::string> AlternativesOf(std::string_view body) {
   }
 }
 
-std::string Trimmed(std::string_view line) {
-  constexpr std::string_view kBlank = " \t\r";
-  const size_t begin = std::min(line.find_first_not_of(kBlank), line.size());
-  return std::string(line.substr(begin, line.find_last_not_of(kBlank) + 1 - begin));
-}
-
 std::vector<std::string> LinesOf(std::string_view text) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // editors of some systems begin a text with it
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<std::string> names;
   while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string name = Trimmed(text.substr(0, end));
-    if (!name.empty() && name[0] != '#') names.push_back(std::move(name));
-    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view name = Trim(TakeLine(text));
+    if (!name.empty() && name[0] != '#') names.emplace_back(name);
   }
   return names;
 }

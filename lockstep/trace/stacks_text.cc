@@ -9,6 +9,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/number.h"
+#include "lockstep/base/split.h"
 #include "lockstep/trace/byte_source.h"
 
 namespace lockstep::trace {
@@ -20,13 +21,6 @@ constexpr std::string_view kNode = "node ", kRank = "rank ", kPid = " (pid ", kP
                            kState = " state ";
 constexpr int kMostRanks = 1 << 24;
 constexpr size_t kUsualFrames = 16;  // to make room for all at once
-
-std::string_view TakeLine(std::string_view& text) {
-  std::string_view line = text.substr(0, text.find('\n'));
-  text.remove_prefix(std::min(line.size() + 1, text.size()));
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
-}
 
 std::optional<ProcessRole> RoleNamed(std::string_view name) {
   const auto* const found = std::find(std::begin(kRoleNames), std::end(kRoleNames), name);
@@ -70,7 +64,8 @@ class Parser {
 
   absl::StatusOr<std::vector<ProcessStack>> Run(std::string_view text) {
     while (!text.empty()) {
-      const std::string_view line = TakeLine(text);
+      std::string_view line = TakeLine(text);
+      if (line.ends_with('\r')) line.remove_suffix(1);
       ++number_;
       LS_RETURN_IF_ERROR(Take(line));
     }
