@@ -17,6 +17,7 @@
 #include "lockstep/base/host.h"
 #include "lockstep/base/ids.h"
 #include "lockstep/base/mailbox.h"
+#include "lockstep/base/median.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/packets.h"
 #include "lockstep/base/parallel.h"
@@ -90,6 +91,15 @@ TEST(Cgroup, OfBothHierarchies) {
   EXPECT_EQ(FindCgroupMount(kMounts, "cpuacct"), "/sys/cpu");
   EXPECT_EQ(FindCgroupMount(kMounts, kUnified), "/sys/unified");
   EXPECT_EQ(FindCgroupMount(kMounts, "freezer"), std::nullopt);
+}
+
+TEST(Median, OfAnEvenNumberAndOfNone) {
+  const std::vector<double> even = {4, 1, 3, 2}, odd = {3, 1, 2};
+  EXPECT_EQ(LowerMedian(even), 2);
+  EXPECT_EQ(UpperMedian(even), 3);
+  EXPECT_EQ(Median(even), 2.5);
+  for (const double middle : {LowerMedian(odd), UpperMedian(odd), Median(odd)}) EXPECT_EQ(middle, 2);
+  for (const double none : {LowerMedian<double>({}), UpperMedian<double>({}), Median({})}) EXPECT_EQ(none, 0);
 }
 
 TEST(Ids, AreOrderedAndDistinct) {
