@@ -14,6 +14,7 @@
 #include "lockstep/agent/proc.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/split.h"
+#include "lockstep/base/steady.h"
 
 namespace lockstep::agent {
 namespace {
@@ -132,8 +133,7 @@ std::vector<PythonStack> RequestPythonStacks(std::span<const PythonRequest> requ
     waiting.push_back({i, requests[i].pid, requests[i].path, SizeOf(requests[i].path)});
     Ask(requests[i].pid);
   }
-  const Steady::time_point deadline =
-      Steady::now() + std::chrono::duration_cast<Steady::duration>(std::chrono::duration<double>(timeout.value));
+  const Steady::time_point deadline = Steady::now() + SteadyDuration(timeout);
   while (!waiting.empty() && Steady::now() < deadline) {
     std::this_thread::sleep_for(kPoll);
     std::erase_if(waiting, [&](const Pending& pending) {

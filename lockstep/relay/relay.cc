@@ -9,6 +9,7 @@
 #include "lockstep/base/host.h"
 #include "lockstep/base/json_at.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/steady.h"
 #include "lockstep/feed/door.h"
 #include "lockstep/relay/carrier.h"
 #include "lockstep/relay/far.h"
@@ -31,7 +32,7 @@ absl::StatusOr<Json> AskFar(const Far& far, grpc::ClientContext& context) {
 
 // A service that starts at the same time may be there a little later.
 absl::StatusOr<Json> AskPatiently(const Far& far, Seconds patience) {
-  const auto latest = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience.value);
+  const auto latest = std::chrono::steady_clock::now() + SteadyDuration(patience);
   for (;;) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kStatusAnswer);
