@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "lockstep/base/split.h"
 #include "lockstep/detect/stack_frames.h"
 
 namespace lockstep::agent {
@@ -12,12 +13,6 @@ namespace {
 using detect::CodeKind;
 using detect::InCollective;
 using detect::StackSample;
-
-template <size_t N>
-bool StartsWithAny(std::string_view text, const std::array<std::string_view, N>& prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(),
-                     [&](std::string_view prefix) { return text.starts_with(prefix); });
-}
 
 // Modules of which a thread consists that runs nobody's Python: TCPStore's daemons and OpenMP's workers have no
 // exported names.

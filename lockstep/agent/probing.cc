@@ -46,7 +46,7 @@ std::vector<std::string> WordsOf(const RunSpec& spec, const control::Probe& comm
   std::vector<std::string> words = {
       OwnBinary().value_or(""), "probe",  "--json",      "--seconds", fmt::format("{:g}", kTests.value), "--dir",
       TemporaryFolder(),        "--node", spec.node_name};
-  const std::string self = probe::HostPortText({spec.address, static_cast<uint16_t>(ring_port)});
+  const std::string self = EndpointText({spec.address, ring_port});
   if (std::find(command.ring.begin(), command.ring.end(), self) == command.ring.end()) return words;
   const std::string nodes = fmt::format("{}", fmt::join(command.ring, ","));
   words.insert(words.end(), {"--peers", nodes, "--listen", self, "--listen-fd", std::to_string(kHandedOver)});

@@ -12,7 +12,9 @@
 #include <optional>
 #include <string_view>
 
+#include "lockstep/base/cgroup.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/split.h"
 
 namespace lockstep::agent {
 
@@ -133,32 +135,6 @@ void ForEachEntry(const std::string& path, const Visit& visit) {
   while (const dirent* entry = readdir(dir.get())) visit(entry->d_name);
 }
 
-// The mount point of the first line of /proc/mounts with this file system type and, unless empty, this option.
-std::string MountPoint(std::string_view mounts, std::string_view type, std::string_view option) {
-  while (!mounts.empty()) {
-    std::string_view line = mounts.substr(0, mounts.find('\n'));
-    mounts.remove_prefix(std::min(line.size() + 1, mounts.size()));
-    NextWord(line);
-    const std::string_view path = NextWord(line), found_type = NextWord(line);
-    const std::string options = fmt::format(",{},", NextWord(line));
-    if (found_type != type) continue;
-    if (option.empty() || options.find(fmt::format(",{},", option)) != std::string::npos) return std::string(path);
-  }
-  return {};
-}
-
-// The path behind the controller ("" for v2) in /proc/PID/cgroup: lines "6:freezer:/path" and "0::/path".
-std::string CgroupOf(std::string_view text, std::string_view controller) {
-  while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string_view::npos) continue;
-    if (line.substr(first + 1, second - first - 1) == controller) return std::string(line.substr(second + 1));
-  }
-  return {};
-}
-
 constexpr std::string_view kShm = "/dev/shm/";
 constexpr std::string_view kDeleted = " (deleted)";
 
@@ -177,8 +153,8 @@ std::string LinkTarget(const std::string& path) {
 ProcFs::ProcFs(std::string root) : root_(std::move(root)) {
   const absl::StatusOr<std::string> mounts = ReadFile(root_ + "/mounts");
   if (!mounts.ok()) return;
-  freezer_mount_ = MountPoint(*mounts, "cgroup", "freezer");
-  unified_mount_ = MountPoint(*mounts, "cgroup2", "");
+  freezer_mount_ = FindCgroupMount(*mounts, "freezer").value_or("");
+  unified_mount_ = FindCgroupMount(*mounts, kUnified).value_or("");
 }
 
 const ProcFs& ProcFs::System() {
@@ -187,16 +163,17 @@ const ProcFs& ProcFs::System() {
 }
 
 bool ProcFs::Frozen(pid_t pid) const {
-  Buffer buffer;
-  const std::string_view cgroups = ReadSmall(fmt::format("{}/{}/cgroup", root_, pid), buffer);
-  const std::string freezer = CgroupOf(cgroups, "freezer"), unified = CgroupOf(cgroups, "");
+  Buffer cgroups_buffer, buffer;
+  const std::string_view cgroups = ReadSmall(fmt::format("{}/{}/cgroup", root_, pid), cgroups_buffer);
+  const std::string_view freezer = CgroupPath(cgroups, "freezer").value_or(""),
+                         unified = CgroupPath(cgroups, kUnified).value_or("");
   // The root groups can't be frozen and have no such files.
   if (freezer.size() > 1 && !freezer_mount_.empty()) {
-    const std::string_view state = ReadSmall(freezer_mount_ + freezer + "/freezer.state", buffer);
+    const std::string_view state = ReadSmall(fmt::format("{}{}/freezer.state", freezer_mount_, freezer), buffer);
     if (state.starts_with("FROZEN") || state.starts_with("FREEZING")) return true;
   }
   if (unified.size() <= 1 || unified_mount_.empty()) return false;
-  return Value(ReadSmall(unified_mount_ + unified + "/cgroup.events", buffer), "frozen") == 1;
+  return Value(ReadSmall(fmt::format("{}{}/cgroup.events", unified_mount_, unified), buffer), "frozen") == 1;
 }
 
 bool ProcFs::TracedByUs(pid_t tracer) const {
@@ -271,8 +248,7 @@ std::vector<std::string> ProcFs::MappedShm(pid_t pid) const {
   std::vector<std::string> paths;
   const absl::StatusOr<std::string> maps = ReadFile(fmt::format("{}/{}/maps", root_, pid));
   for (std::string_view rest = maps.ok() ? std::string_view(*maps) : std::string_view(); !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const std::string_view line = TakeLine(rest);
     const size_t path = line.find('/');
     if (path != std::string_view::npos) KeepShm(line.substr(path), paths);
   }

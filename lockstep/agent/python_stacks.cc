@@ -13,6 +13,8 @@
 
 #include "lockstep/agent/proc.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/split.h"
+#include "lockstep/base/steady.h"
 
 namespace lockstep::agent {
 namespace {
@@ -110,8 +112,7 @@ PythonStack ParsePythonStacks(std::string_view text) {
   PythonStack stack;
   bool has_current = false;
   while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const std::string_view line = TakeLine(text);
     const bool current = line.starts_with("Current thread 0x");
     has_current |= current;
     if (current || line.starts_with("Thread 0x")) stack.threads.push_back({current, {}});
@@ -132,8 +133,7 @@ std::vector<PythonStack> RequestPythonStacks(std::span<const PythonRequest> requ
     waiting.push_back({i, requests[i].pid, requests[i].path, SizeOf(requests[i].path)});
     Ask(requests[i].pid);
   }
-  const Steady::time_point deadline =
-      Steady::now() + std::chrono::duration_cast<Steady::duration>(std::chrono::duration<double>(timeout.value));
+  const Steady::time_point deadline = Steady::now() + SteadyDuration(timeout);
   while (!waiting.empty() && Steady::now() < deadline) {
     std::this_thread::sleep_for(kPoll);
     std::erase_if(waiting, [&](const Pending& pending) {

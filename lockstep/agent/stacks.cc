@@ -16,6 +16,7 @@
 
 #include "lockstep/agent/native_stacks.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/steady.h"
 
 namespace lockstep::agent {
 namespace {
@@ -153,8 +154,7 @@ int StacksMain(pid_t pid) {
 
 std::vector<absl::StatusOr<StackDump>> CollectNative(std::span<const pid_t> pids, const std::string& lockstep_binary,
                                                      Seconds timeout) {
-  const Steady::time_point deadline =
-      Steady::now() + std::chrono::duration_cast<Steady::duration>(std::chrono::duration<double>(timeout.value));
+  const Steady::time_point deadline = Steady::now() + SteadyDuration(timeout);
   std::vector<absl::StatusOr<Reader>> readers;
   readers.reserve(pids.size());
   for (const pid_t pid : pids) readers.push_back(Reader::Start(pid, lockstep_binary));

@@ -10,11 +10,15 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/cgroup.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/host.h"
 #include "lockstep/base/ids.h"
 #include "lockstep/base/mailbox.h"
+#include "lockstep/base/median.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/packets.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/base/poller.h"
@@ -52,6 +56,50 @@ TEST(Units, SecondsWithoutEndAreACentury) {
     EXPECT_GT(ToNanos({1e9}) + ToNanos({endless}), ToNanos({endless})) << endless;
     EXPECT_LT(ToNanos({-endless}), ToNanos({-3e9})) << endless;
   }
+}
+
+TEST(Endpoint, MayBeIpv6OrLackAPort) {
+  const auto endpoint = ParseEndpoint("[::1]:400");
+  ASSERT_TRUE(endpoint.has_value());
+  EXPECT_EQ(endpoint->host, "::1");
+  EXPECT_EQ(endpoint->port, 400);
+  for (const char* text : {"[::1]:400", "[::1]", "node3", "node3:0", "127.0.0.1:65535"})
+    EXPECT_EQ(EndpointText(ParseEndpoint(text).value_or(Endpoint{})), text);
+  for (const char* text : {"", ":400", "[::1", "[]:1", "[::1]400", "::1", "a:b", "a:", "a:1:2", "a:-1", "a:65536"})
+    EXPECT_FALSE(ParseEndpoint(text).has_value()) << text;
+}
+
+TEST(Number, IsTheWholeTextOrIsTakenOffIt) {
+  EXPECT_EQ(WholeNumber<int>("-12"), -12);
+  EXPECT_EQ(WholeNumber<int>("777", 8), 511);
+  EXPECT_EQ(WholeNumber<double>("1.5e1"), 15);
+  for (const char* text : {"", " 1", "1 ", "+1", "0x1", "99999999999", "1.0"})
+    EXPECT_FALSE(WholeNumber<int>(text).has_value()) << text;
+  std::string_view text = "12-x";
+  EXPECT_EQ(TakeNumber<int>(text), 12);
+  EXPECT_EQ(TakeNumber<unsigned>(text), std::nullopt);
+  EXPECT_EQ(text, "-x");
+}
+
+TEST(Cgroup, OfBothHierarchies) {
+  constexpr std::string_view kGroups = "5:cpu,memory:/docker/a:b\n1:name=systemd:/x\n0::/job";
+  EXPECT_EQ(CgroupPath(kGroups, "memory"), "/docker/a:b");
+  EXPECT_EQ(CgroupPath(kGroups, kUnified), "/job");
+  EXPECT_EQ(CgroupPath(kGroups, "mem"), std::nullopt);
+  constexpr std::string_view kMounts =
+      "proc /proc proc rw 0 0\ncgroup /sys/cpu cgroup rw,cpu,cpuacct 0 0\ncgroup2 /sys/unified cgroup2 rw 0 0\n";
+  EXPECT_EQ(FindCgroupMount(kMounts, "cpuacct"), "/sys/cpu");
+  EXPECT_EQ(FindCgroupMount(kMounts, kUnified), "/sys/unified");
+  EXPECT_EQ(FindCgroupMount(kMounts, "freezer"), std::nullopt);
+}
+
+TEST(Median, OfAnEvenNumberAndOfNone) {
+  const std::vector<double> even = {4, 1, 3, 2}, odd = {3, 1, 2};
+  EXPECT_EQ(LowerMedian(even), 2);
+  EXPECT_EQ(UpperMedian(even), 3);
+  EXPECT_EQ(Median(even), 2.5);
+  for (const double middle : {LowerMedian(odd), UpperMedian(odd), Median(odd)}) EXPECT_EQ(middle, 2);
+  for (const double none : {LowerMedian<double>({}), UpperMedian<double>({}), Median({})}) EXPECT_EQ(none, 0);
 }
 
 TEST(Ids, AreOrderedAndDistinct) {

@@ -14,6 +14,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/memory_file.h"
+#include "lockstep/base/steady.h"
 
 namespace lockstep {
 namespace {
@@ -24,9 +25,7 @@ constexpr size_t kMostOutput = 16 << 20;
 constexpr int kPollMs = 50, kEndsMs = 2;  // once its output has ended, it ends soon
 constexpr Seconds kDies{1};               // in the kernel it may take longer: then it is left to itself
 
-Steady::time_point After(Seconds seconds) {
-  return Steady::now() + std::chrono::duration_cast<Steady::duration>(std::chrono::duration<double>(seconds.value));
-}
+Steady::time_point After(Seconds seconds) { return Steady::now() + SteadyDuration(seconds); }
 
 std::vector<char*> Pointers(std::vector<std::string>& texts) {
   std::vector<char*> pointers;

@@ -49,6 +49,28 @@ absl::StatusOr<std::string> ReadToEnd(int fd, const std::string& what) {
   }
 }
 
+size_t ReadAt(int fd, std::span<std::byte> bytes, uint64_t offset) {
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t got = pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0) errno = 0;
+    if (got <= 0) return done;
+    done += static_cast<size_t>(got);
+  }
+  return bytes.size();
+}
+
+size_t WriteAt(int fd, std::span<const std::byte> bytes, uint64_t offset) {
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t wrote = pwrite(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote == 0) errno = ENOSPC;
+    if (wrote <= 0) return done;
+    done += static_cast<size_t>(wrote);
+  }
+  return bytes.size();
+}
+
 absl::StatusOr<Pipe> MakePipe(const std::string& what) {
   std::array<int, 2> ends;
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return Errno(errno, "{}", what);

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/number.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +38,29 @@ std::vector<std::string> Resolve(const std::string& host) {
 }
 
 }  // namespace
+
+std::optional<std::string_view> TakeHost(std::string_view& text) {
+  const bool bracketed = text.starts_with('[');
+  const size_t end = text.find(bracketed ? ']' : ':');
+  if (bracketed && end == std::string_view::npos) return std::nullopt;
+  const std::string_view host = bracketed ? text.substr(1, end - 1) : text.substr(0, end);
+  text.remove_prefix(host.size() + (bracketed ? 2 : 0));
+  return host;
+}
+
+std::optional<Endpoint> ParseEndpoint(std::string_view text) {
+  const std::optional<std::string_view> host = TakeHost(text);
+  if (!host || host->empty()) return std::nullopt;
+  if (text.empty()) return Endpoint{std::string(*host)};
+  const auto port = text.front() == ':' ? WholeNumber<uint16_t>(text.substr(1)) : std::nullopt;
+  return port ? std::optional(Endpoint{std::string(*host), *port}) : std::nullopt;
+}
+
+std::string EndpointText(const Endpoint& endpoint) {
+  const bool v6 = endpoint.host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}{}", v6 ? "[" : "", endpoint.host, v6 ? "]" : "",
+                     endpoint.port ? fmt::format(":{}", *endpoint.port) : "");
+}
 
 bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 

@@ -1,7 +1,6 @@
 #include "lockstep/base/memory_file.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 
@@ -10,11 +9,7 @@ namespace lockstep {
 absl::StatusOr<Fd> MemoryFile(const std::string& name, std::string_view bytes) {
   Fd fd(memfd_create(name.c_str(), MFD_CLOEXEC));
   if (!fd.valid()) return Errno(errno, "memfd_create");
-  for (size_t at = 0; at < bytes.size();) {
-    const ssize_t wrote = pwrite(fd.get(), bytes.data() + at, bytes.size() - at, static_cast<off_t>(at));
-    if (wrote < 0 && errno != EINTR) return Errno(errno, "memfd");
-    if (wrote > 0) at += static_cast<size_t>(wrote);
-  }
+  if (WriteAt(fd.get(), std::as_bytes(std::span(bytes)), 0) < bytes.size()) return Errno(errno, "memfd");
   return fd;
 }
 

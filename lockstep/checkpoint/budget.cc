@@ -1,12 +1,13 @@
 #include "lockstep/checkpoint/budget.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <sstream>
 
+#include "lockstep/base/cgroup.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/number.h"
 #include "lockstep/client/board.h"
 
 namespace lockstep::checkpoint {
@@ -16,10 +17,8 @@ constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
 // The leading number of `text`; none if it has no such (as "max").
 std::optional<uint64_t> Number(std::string_view text) {
-  uint64_t value = 0;
-  const size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  const auto [end, error] = std::from_chars(text.data() + begin, text.data() + text.size(), value);
-  return error == std::errc() ? std::optional(value) : std::nullopt;
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  return TakeNumber<uint64_t>(text);
 }
 
 std::optional<uint64_t> NumberIn(const std::string& path) {
@@ -54,26 +53,15 @@ uint64_t Left(const std::string& folder, const Files& files) {
 }
 
 // From the cgroup at `path` up to `root`. In a container the path may not exist below the mount; its root does.
-uint64_t LeftUpwards(const std::string& root, std::string path, const Files& files) {
+uint64_t LeftUpwards(const std::string& root, std::string_view path, const Files& files) {
+  if (path == "/") path = "";
   uint64_t least = kUnlimited;
   for (;;) {
-    least = std::min(least, Left(root + path, files));
+    least = std::min(least, Left(fmt::format("{}{}", root, path), files));
     if (path.empty()) return least;
-    path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+    const size_t slash = path.rfind('/');
+    path = path.substr(0, slash == std::string_view::npos ? 0 : slash);
   }
-}
-
-// One line of /proc/self/cgroup: "0::/path" (v2) or "4:memory:/path" (v1, controllers separated by commas).
-uint64_t LeftByLine(const MemoryRoots& roots, const std::string& line) {
-  const size_t first = line.find(':');
-  const size_t second = line.find(':', first + 1);
-  if (first == std::string::npos || second == std::string::npos) return kUnlimited;
-  const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-  std::string path = line.substr(second + 1);
-  if (path == "/") path.clear();
-  if (controllers == ",,") return LeftUpwards(roots.cgroup, path, kV2);
-  return controllers.find(",memory,") == std::string::npos ? kUnlimited
-                                                           : LeftUpwards(roots.cgroup + "/memory", path, kV1);
 }
 
 }  // namespace
@@ -83,9 +71,11 @@ absl::StatusOr<Bytes> AvailableMemory(const MemoryRoots& roots) {
   const std::optional<uint64_t> kilobytes = Field(meminfo, "MemAvailable:");
   if (!kilobytes) return DataLoss("{}/meminfo: no line MemAvailable", roots.proc);
   uint64_t least = *kilobytes * 1024;
-  const absl::StatusOr<std::string> cgroups = ReadFile(roots.proc + "/self/cgroup");
-  std::istringstream lines(cgroups.ok() ? *cgroups : "");  // a kernel without cgroups has no such file
-  for (std::string line; std::getline(lines, line);) least = std::min(least, LeftByLine(roots, line));
+  // A kernel without cgroups has no such file.
+  const std::string groups = ReadFile(roots.proc + "/self/cgroup").value_or("");
+  if (const auto path = CgroupPath(groups, kUnified)) least = std::min(least, LeftUpwards(roots.cgroup, *path, kV2));
+  if (const auto path = CgroupPath(groups, "memory"))
+    least = std::min(least, LeftUpwards(roots.cgroup + "/memory", *path, kV1));
   return Bytes{least};
 }
 

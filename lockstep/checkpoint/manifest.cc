@@ -1,10 +1,10 @@
 #include "lockstep/checkpoint/manifest.h"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lockstep/base/number.h"
 #include "lockstep/checkpoint/table.h"
 
 namespace lockstep::checkpoint {
@@ -63,12 +63,11 @@ absl::Status Check(const Manifest& manifest, const Json& json) {
   return absl::OkStatus();
 }
 
-bool TakeNumber(std::string_view& text, std::string_view before, auto& number) {
-  if (text.substr(0, before.size()) != before) return false;
+template <typename Number>
+std::optional<Number> TakeNumberBehind(std::string_view before, std::string_view& text) {
+  if (!text.starts_with(before)) return std::nullopt;
   text.remove_prefix(before.size());
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
-  return error == std::errc();
+  return TakeNumber<Number>(text);
 }
 
 }  // namespace
@@ -91,10 +90,10 @@ std::string DirectoryName(const Point& point) {
 
 std::optional<Point> PointOf(const std::string& directory_name) {
   std::string_view text = directory_name;
-  int64_t step = 0;
-  uint64_t epoch = 0;
-  if (!TakeNumber(text, "step_", step) || !TakeNumber(text, "_epoch_", epoch)) return std::nullopt;
-  const Point point{EpochId(epoch), StepId(step)};
+  const auto step = TakeNumberBehind<int64_t>("step_", text);
+  const auto epoch = TakeNumberBehind<uint64_t>("_epoch_", text);
+  if (!step || !epoch) return std::nullopt;
+  const Point point{EpochId(*epoch), StepId(*step)};
   if (DirectoryName(point) != directory_name) return std::nullopt;
   return point;
 }

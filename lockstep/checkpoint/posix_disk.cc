@@ -87,15 +87,10 @@ absl::StatusOr<std::vector<std::string>> RealDisk::List(const std::string& path)
 absl::Status RealDisk::Read(const std::string& path, uint64_t offset, std::span<std::byte> data) {
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return Errno(errno, "{}", path);
-  for (auto rest = data; !rest.empty();) {
-    const ssize_t got = pread(fd.get(), rest.data(), rest.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Errno(errno, "reading {}", path);
-    if (got == 0) return DataLoss("{} ends at {}, expected {} bytes more", path, offset, rest.size());
-    rest = rest.subspan(static_cast<size_t>(got));
-    offset += static_cast<uint64_t>(got);
-  }
-  return absl::OkStatus();
+  const size_t done = ReadAt(fd.get(), data, offset);
+  if (done == data.size()) return absl::OkStatus();
+  if (errno != 0) return Errno(errno, "reading {}", path);
+  return DataLoss("{} ends at {}, expected {} bytes more", path, offset + done, data.size() - done);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ CLI::Validator AboveZero() {
 CLI::Validator NotBelowZero() {
   return Number("a number from 0", [](double value) { return value >= 0; });
 }
-CLI::Validator WholeNumber() {
+CLI::Validator AnyWholeNumber() {
   return CLI::Validator(
       [](const std::string& text) {
         int64_t number = 0;

@@ -9,7 +9,7 @@ namespace lockstep::cli {
 
 CLI::Validator AboveZero();
 CLI::Validator NotBelowZero();
-CLI::Validator WholeNumber();
+CLI::Validator AnyWholeNumber();
 CLI::Validator Between(double least, double most);  // both included
 CLI::Validator Size();      // of memory: turns "8G" into bytes; CLI11's own makes 2^64 - 5 of -5
 CLI::Validator NotEmpty();  // for what names something: an empty variable of a shell is no name

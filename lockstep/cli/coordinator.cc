@@ -1,11 +1,11 @@
 #include <memory>
 
+#include "lockstep/base/host.h"
 #include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/coordinator_flags.h"
 #include "lockstep/cli/torchrun_flags.h"
 #include "lockstep/node/coordinate.h"
-#include "lockstep/node/endpoint.h"
 #include "lockstep/node/init.h"
 #include "lockstep/store/postgres_session.h"
 
@@ -42,8 +42,8 @@ absl::StatusOr<int> Start(Flags& flags, const CLI::App& command) {
   if (!options.standby_job.empty() && options.cluster == "none")
     return InvalidArgument("--standby-job {} needs the scheduler that is to run it: --cluster slurm",
                            options.standby_job);
-  const std::optional<node::Endpoint> endpoint = node::ParseEndpoint(flags.listen);
-  if (!endpoint || endpoint->port == 0)
+  const std::optional<Endpoint> endpoint = ParseEndpoint(flags.listen);
+  if (!endpoint || endpoint->port.value_or(0) == 0)
     return InvalidArgument("--listen must be HOST:PORT, an address of this machine, found \"{}\"", flags.listen);
   options.nodes.endpoint = flags.listen;
   if (!flags.nnodes.empty()) {

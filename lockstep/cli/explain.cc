@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -7,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "lockstep/base/number.h"
 #include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/explain_watch.h"
@@ -34,36 +34,27 @@ struct ExplainFlags {
 
 // "12" or "20-23".
 absl::StatusOr<trace::StepRange> ParseSteps(const std::string& text) {
-  trace::StepRange range;
-  const char* end = text.data() + text.size();
-  auto [rest, error] = std::from_chars(text.data(), end, range.first);
-  range.last = range.first;
-  if (error == std::errc() && rest != end && *rest == '-') {
-    const auto [behind, second_error] = std::from_chars(rest + 1, end, range.last);
-    rest = behind;
-    error = second_error;
-  }
-  if (error != std::errc() || rest != end || range.last < range.first)
+  std::string_view rest = text;
+  const auto first = TakeNumber<int64_t>(rest);
+  const auto last = rest.starts_with('-') ? WholeNumber<int64_t>(rest.substr(1)) : rest.empty() ? first : std::nullopt;
+  if (!first || !last || *last < *first)
     return InvalidArgument("--steps {}: expected a step, or a range such as 20-23", text);
-  return range;
+  return trace::StepRange{*first, *last};
 }
 
 // "2/8", or by the task of a Slurm step.
 absl::StatusOr<explain::Shard> ParseShard(const std::string& text) {
-  explain::Shard shard;
-  if (text.empty()) return shard;
+  if (text.empty()) return explain::Shard{};
   const char *task = std::getenv("SLURM_PROCID"), *tasks = std::getenv("SLURM_NTASKS");
   const bool by_slurm = text == "auto";
   if (by_slurm && (task == nullptr || tasks == nullptr))
     return InvalidArgument(
         "--shard auto: SLURM_PROCID and SLURM_NTASKS are not set; start it by srun, or say --shard I/N");
   const std::string numbers = by_slurm ? fmt::format("{}/{}", task, tasks) : text;
-  const char *begin = numbers.data(), *end = begin + numbers.size();
-  const auto [slash, error] = std::from_chars(begin, end, shard.index);
-  if (error == std::errc() && slash != end && *slash == '/') {
-    const auto [rest, second_error] = std::from_chars(slash + 1, end, shard.count);
-    if (second_error == std::errc() && rest == end && shard.index >= 0 && shard.index < shard.count) return shard;
-  }
+  const size_t slash = std::min(numbers.find('/'), numbers.size());
+  const auto index = WholeNumber<int>(std::string_view(numbers).substr(0, slash));
+  const auto count = WholeNumber<int>(std::string_view(numbers).substr(std::min(slash + 1, numbers.size())));
+  if (index && count && *index >= 0 && *index < *count) return explain::Shard{*index, *count};
   return InvalidArgument("--shard {}: expected I/N with I from 0 to N - 1, or auto", numbers);
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/host.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/open_files.h"
 #include "lockstep/base/packets.h"
@@ -15,7 +16,6 @@
 #include "lockstep/cli/feed.h"
 #include "lockstep/feed/heap.h"
 #include "lockstep/feed/service.h"
-#include "lockstep/node/endpoint.h"
 #include "lockstep/node/feeds.h"
 #include "lockstep/node/run_dir.h"
 #include "lockstep/relay/relay.h"
@@ -85,8 +85,8 @@ absl::StatusOr<std::unique_ptr<relay::Sender>> Listen(const ServeFlags& flags, c
   if (flags.listen.empty()) return nullptr;
   LS_ASSIGN_OR_RETURN(std::unique_ptr<relay::Sender> sender,
                       relay::Sender::Start({.address = flags.listen, .socket = flags.service.socket, .token = token}));
-  Log(LogLevel::kInfo, "other machines: --data {}{}:{}", relay::kScheme,
-      flags.listen.substr(0, flags.listen.rfind(':')), sender->port());
+  Log(LogLevel::kInfo, "other machines: --data {}{}", relay::kScheme,
+      EndpointText({ParseEndpoint(flags.listen).value_or(Endpoint{}).host, sender->port()}));
   return sender;
 }
 
@@ -138,12 +138,11 @@ absl::Status Serve(ServeFlags flags, bool says_how_to_prepare) {
   if (!flags.token_file.empty()) {
     LS_ASSIGN_OR_RETURN(token, ReadToken(flags.token_file));
   }
-  if (!flags.listen.empty() && !node::ParseEndpoint(flags.listen))
+  if (!flags.listen.empty() && !ParseEndpoint(flags.listen))
     return InvalidArgument("--listen {}: expected HOST:PORT, with a port from 0 to 65535", flags.listen);
   const bool relays = flags.service.data.path.starts_with(relay::kScheme);
-  const auto far =
-      relays ? node::ParseEndpoint(flags.service.data.path.substr(sizeof(relay::kScheme) - 1)) : std::nullopt;
-  if (relays && (!far || far->port == 0))
+  const auto far = relays ? ParseEndpoint(flags.service.data.path.substr(sizeof(relay::kScheme) - 1)) : std::nullopt;
+  if (relays && (!far || far->port.value_or(0) == 0))
     return InvalidArgument("--data {}: expected feed://HOST:PORT, with a port from 1 to 65535",
                            flags.service.data.path);
   AllowOpenFiles(std::numeric_limits<uint64_t>::max());  // a rank takes two

@@ -31,7 +31,7 @@ void CheckWholeNumbers(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (option->get_type_name().starts_with("UINT")) option->check(NotBelowZero().description(""));
     if (option->get_type_name().starts_with("INT") || option->get_type_name().starts_with("UINT"))
-      option->check(WholeNumber().description(""));
+      option->check(AnyWholeNumber().description(""));
   }
   for (CLI::App* command : app.get_subcommands({})) CheckWholeNumbers(*command);
 }

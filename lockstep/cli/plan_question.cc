@@ -2,9 +2,9 @@
 
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <set>
 
+#include "lockstep/base/number.h"
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/cluster/presets.h"
 #include "lockstep/node/install.h"
@@ -29,9 +29,8 @@ absl::Status TakeMachine(const std::string& name, const plan::Machines& known, p
 absl::Status TakeCluster(const std::string& text, const plan::Machines& known, plan::Workload& work) {
   const size_t colon = text.rfind(':');
   const std::string count = colon == std::string::npos ? "" : text.substr(colon + 1);
-  const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), work.accelerators);
-  if (error != std::errc() || end != count.data() + count.size() || work.accelerators < 1 ||
-      work.accelerators > plan::kMostAccelerators)
+  work.accelerators = WholeNumber<int>(count).value_or(0);
+  if (work.accelerators < 1 || work.accelerators > plan::kMostAccelerators)
     return InvalidArgument("--cluster {}: expected NAME:N, 1 to {} accelerators, such as h100-80gb:64", text,
                            plan::kMostAccelerators);
   return TakeMachine(text.substr(0, colon), known, work);
@@ -66,10 +65,8 @@ absl::Status TakeFrozen(const std::string& part, plan::Workload& work) {
   if (work.frozen.layers > 0)
     return InvalidArgument("--freeze {}: the first {} are frozen already; say layers once", part, work.frozen.layers);
   const std::string count = part.starts_with(kLayers) ? part.substr(kLayers.size()) : "";
-  int& layers = work.frozen.layers;
-  const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), layers);
-  if (error != std::errc() || end != count.data() + count.size() || layers < 1)
-    return InvalidArgument("--freeze {}: expected embedding, or layers:N, the first N", part);
+  const int layers = work.frozen.layers = WholeNumber<int>(count).value_or(0);
+  if (layers < 1) return InvalidArgument("--freeze {}: expected embedding, or layers:N, the first N", part);
   if (layers >= work.layers)
     return InvalidArgument("--freeze {}: of {} layers at most {} can be frozen", part, work.layers, work.layers - 1);
   return absl::OkStatus();

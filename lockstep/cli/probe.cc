@@ -35,20 +35,20 @@ absl::Status TakePeers(const ProbeFlags& flags, probe::TestOptions& options) {
     return InvalidArgument("expected both --peers and --listen, or neither");
   for (size_t begin = 0; !flags.peers.empty() && begin <= flags.peers.size();) {
     const size_t end = std::min(flags.peers.find(',', begin), flags.peers.size());
-    LS_ASSIGN_OR_RETURN(const probe::HostPort place, probe::ParseHostPort(flags.peers.substr(begin, end - begin)));
-    for (const probe::HostPort& other : options.nodes) {
-      if (HostPortText(other) == HostPortText(place))
-        return InvalidArgument("--peers: expected each node once, found {} twice", HostPortText(place));
+    LS_ASSIGN_OR_RETURN(const Endpoint place, probe::ParsePeer(flags.peers.substr(begin, end - begin)));
+    for (const Endpoint& other : options.nodes) {
+      if (EndpointText(other) == EndpointText(place))
+        return InvalidArgument("--peers: expected each node once, found {} twice", EndpointText(place));
     }
     options.nodes.push_back(place);
     begin = end + 1;
   }
   if (options.nodes.empty()) return absl::OkStatus();
   if (options.nodes.size() < 2) return InvalidArgument("--peers: expected all nodes, at least 2, found 1");
-  LS_ASSIGN_OR_RETURN(const probe::HostPort self, probe::ParseHostPort(flags.listen));
+  LS_ASSIGN_OR_RETURN(const Endpoint self, probe::ParsePeer(flags.listen));
   for (size_t i = 0; i < options.nodes.size(); ++i) {
     options.self = i;
-    if (HostPortText(options.nodes[i]) == HostPortText(self)) return absl::OkStatus();
+    if (EndpointText(options.nodes[i]) == EndpointText(self)) return absl::OkStatus();
   }
   return InvalidArgument("--listen: expected one of --peers, which this node is, found {}", flags.listen);
 }

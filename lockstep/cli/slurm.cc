@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "lockstep/base/number.h"
 #include "lockstep/cli/torchrun_values.h"
 
 namespace lockstep::cli {
@@ -15,8 +16,10 @@ std::string Variable(const char* name) {
 }  // namespace
 
 std::optional<SlurmStep> FindSlurmStep() {
-  const std::optional<int> nodes = Integer(Variable("SLURM_STEP_NUM_NODES")), node = Integer(Variable("SLURM_NODEID")),
-                           tasks = Integer(Variable("SLURM_STEP_NUM_TASKS")), job = Integer(Variable("SLURM_JOB_ID"));
+  const std::optional<int> nodes = WholeNumber<int>(Variable("SLURM_STEP_NUM_NODES")),
+                           node = WholeNumber<int>(Variable("SLURM_NODEID")),
+                           tasks = WholeNumber<int>(Variable("SLURM_STEP_NUM_TASKS")),
+                           job = WholeNumber<int>(Variable("SLURM_JOB_ID"));
   const std::string name = Variable("SLURMD_NODENAME"), list = Variable("SLURM_STEP_NODELIST");
   if (!nodes || !node || !tasks || !job || name.empty() || list.empty()) return std::nullopt;
   if (*nodes < 2 || *tasks != *nodes) return std::nullopt;

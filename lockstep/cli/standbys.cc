@@ -1,7 +1,7 @@
-#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/number.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cluster/presets.h"
 #include "lockstep/cost/standby.h"
@@ -20,12 +20,9 @@ struct StandbyFlags {
 // "0.12%" or "0.0012".
 absl::StatusOr<double> Share(const std::string& text) {
   const bool percent = text.ends_with('%');
-  const char* end = text.data() + text.size() - (percent ? 1 : 0);
-  double value = 0;
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || rest != end)
-    return InvalidArgument("--daily-rate {}: expected a share such as 0.0012 or 0.12%", text);
-  return percent ? value / 100 : value;
+  const auto value = WholeNumber<double>(std::string_view(text).substr(0, text.size() - (percent ? 1 : 0)));
+  if (!value) return InvalidArgument("--daily-rate {}: expected a share such as 0.0012 or 0.12%", text);
+  return percent ? *value / 100 : *value;
 }
 
 absl::Status TakeTimes(const StandbyFlags& flags, std::optional<cost::SchedulingTimes>& times) {

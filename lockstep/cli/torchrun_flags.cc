@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "lockstep/base/host.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/split.h"
 #include "lockstep/cli/slurm.h"
 #include "lockstep/cli/torchrun_values.h"
@@ -99,7 +101,7 @@ std::string TorchrunFlags::Text(const std::string& name) const { return texts_.a
 
 absl::StatusOr<int> TorchrunFlags::Number(const std::string& name, int least, int otherwise) const {
   if (!Given(name)) return otherwise;
-  const std::optional<int> value = Integer(Text(name));
+  const std::optional<int> value = WholeNumber<int>(Text(name));
   if (!value || *value < least)
     return InvalidArgument("--{} must be a number, at least {}, found \"{}\"", name, least, Text(name));
   return *value;
@@ -125,8 +127,8 @@ std::string TorchrunFlags::SetByVariables() const {
 
 absl::StatusOr<NodeCount> ParseNodeCount(const std::string& text) {
   const size_t colon = text.find(':');
-  const std::optional<int> least = Integer(text.substr(0, colon));
-  const std::optional<int> most = colon == std::string::npos ? least : Integer(text.substr(colon + 1));
+  const std::optional<int> least = WholeNumber<int>(text.substr(0, colon));
+  const std::optional<int> most = colon == std::string::npos ? least : WholeNumber<int>(text.substr(colon + 1));
   if (!least || !most || *least < 1 || *most < *least)
     return InvalidArgument("--nnodes must be N or MIN:MAX, at least 1, found \"{}\"", text);
   return NodeCount{*least, *most};
@@ -210,11 +212,10 @@ absl::Status TorchrunFlags::ApplyEndpoint(node::Nodes& nodes) const {
   }
   if (text.empty()) return absl::OkStatus();
   if (flag == "--coordinator" && text.find(',') != std::string::npos) return ApplyCoordinators(nodes);
-  std::optional<node::Endpoint> endpoint = node::ParseEndpoint(text);
+  std::optional<Endpoint> endpoint = ParseEndpoint(text);
   if (!endpoint) return InvalidArgument("{} must be HOST[:PORT], found \"{}\"", flag, text);
-  if (endpoint->port == 0) endpoint->port = IsStatic() ? kStaticPort : kDynamicPort;
-  const bool v6 = endpoint->host.find(':') != std::string::npos;
-  nodes.endpoint = fmt::format("{}{}{}:{}", v6 ? "[" : "", endpoint->host, v6 ? "]" : "", endpoint->port);
+  if (endpoint->port.value_or(0) == 0) endpoint->port = IsStatic() ? kStaticPort : kDynamicPort;
+  nodes.endpoint = EndpointText(*endpoint);
   if (!nodes.may_lead) return absl::OkStatus();
   nodes.must_lead = IsStatic() && nodes.own_rank == 0;
   nodes.may_lead = IsStatic() ? nodes.must_lead : CheckOwnAddress(flag, endpoint->host).ok();
@@ -224,8 +225,8 @@ absl::Status TorchrunFlags::ApplyEndpoint(node::Nodes& nodes) const {
 // Several, one of which leads.
 absl::Status TorchrunFlags::ApplyCoordinators(node::Nodes& nodes) const {
   for (const std::string& text : node::SplitEndpoints(nodes.endpoint)) {
-    const std::optional<node::Endpoint> endpoint = node::ParseEndpoint(text);
-    if (!endpoint || endpoint->port == 0)
+    const std::optional<Endpoint> endpoint = ParseEndpoint(text);
+    if (!endpoint || endpoint->port.value_or(0) == 0)
       return InvalidArgument("--coordinator must be HOST:PORT,HOST:PORT, found \"{}\" in it", text);
   }
   return absl::OkStatus();
@@ -256,10 +257,10 @@ absl::Status TorchrunFlags::ApplyRendezvous(node::RunOptions& options) const {
   LS_ASSIGN_OR_RETURN(torchrun.master_port, Number("master-port", 0, 0));
   if (Given("rdzv-endpoint") && IsStatic() && !On("standalone")) {
     flag = "rdzv-endpoint";
-    const std::optional<node::Endpoint> endpoint = node::ParseEndpoint(Text(flag));
+    const std::optional<Endpoint> endpoint = ParseEndpoint(Text(flag));
     if (!endpoint) return InvalidArgument("--rdzv-endpoint must be HOST[:PORT], found \"{}\"", Text(flag));
     torchrun.master_addr = endpoint->host;
-    torchrun.master_port = endpoint->port;
+    torchrun.master_port = endpoint->port.value_or(0);
   }
   if (torchrun.master_port > 65535)
     return InvalidArgument("--master-port must be 0 to 65535, found {}", torchrun.master_port);
@@ -277,7 +278,7 @@ absl::Status TorchrunFlags::ApplyRendezvousConf(const std::string& conf, node::R
       without_effect += (without_effect.empty() ? "" : ",") + entry;
       continue;
     }
-    const std::optional<int> seconds = Integer(entry.substr(equals + 1));
+    const std::optional<int> seconds = WholeNumber<int>(entry.substr(equals + 1));
     if (!seconds || *seconds < 1) return InvalidArgument("--rdzv-conf {} must be seconds, at least 1", entry);
     options.nodes.join_timeout = Seconds{static_cast<double>(*seconds)};
   }
@@ -310,7 +311,7 @@ absl::StatusOr<std::set<int>> TorchrunFlags::RanksShown(node::RunOptions& option
   const std::string flag = "--local-ranks-filter", text = Text("local-ranks-filter");
   std::set<int> filter;
   for (const std::string& rank : Split(text, ',')) {
-    const std::optional<int> number = Integer(rank);
+    const std::optional<int> number = WholeNumber<int>(rank);
     if (!number || *number < 0) return InvalidArgument("{} must be ranks such as 0,1, found \"{}\"", flag, rank);
     filter.insert(*number);
   }

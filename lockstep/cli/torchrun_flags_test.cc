@@ -152,16 +152,6 @@ TEST(TorchrunFlags, StaticEndpointIsTheMaster) {
   EXPECT_THAT(Error({"--master_addr", "192.0.2.1", "x"}), HasSubstr("not an address of this machine"));
 }
 
-TEST(TorchrunFlags, AnEndpointMayBeIpv6) {
-  const auto endpoint = node::ParseEndpoint("[::1]:400");
-  ASSERT_TRUE(endpoint.has_value());
-  EXPECT_EQ(endpoint->host, "::1");
-  EXPECT_EQ(endpoint->port, 400);
-  EXPECT_EQ(node::ParseEndpoint("node3")->port, 0);
-  for (const char* text : {"", ":400", "[::1", "[::1]400", "::1", "a:b", "a:1:2", "a:-1"})
-    EXPECT_FALSE(node::ParseEndpoint(text).has_value()) << text;
-}
-
 TEST(TorchrunFlags, WhatHasNoEffectSaysSo) {
   const node::RunOptions options =
       Parsed({"--standalone", "--rdzv_backend=c10d", "--rdzv_endpoint=far.away:1", "--rdzv_conf=timeout=3",

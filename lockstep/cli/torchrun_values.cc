@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
 
 #include "lockstep/base/host.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/split.h"
 
 namespace lockstep::cli {
@@ -37,13 +37,6 @@ bool IsMask(const std::string& text) { return text.size() == 1 && text[0] >= '0'
 
 }  // namespace
 
-std::optional<int> Integer(const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 absl::StatusOr<int> RankCount(const std::string& text) {
   if (text == "cpu") return Processors();
   const int gpus = text == "gpu" || text == "auto" ? Gpus() : 0;
@@ -52,7 +45,7 @@ absl::StatusOr<int> RankCount(const std::string& text) {
     return InvalidArgument("--nproc-per-node gpu: this machine shows no GPU (/dev/nvidia0, CUDA_VISIBLE_DEVICES)");
   }
   if (text == "gpu") return gpus;
-  const std::optional<int> count = Integer(text);
+  const std::optional<int> count = WholeNumber<int>(text);
   if (!count) return InvalidArgument("--nproc-per-node must be a number, auto, cpu or gpu, found \"{}\"", text);
   return *count;
 }
@@ -80,7 +73,7 @@ absl::StatusOr<std::vector<int>> Masks(const std::string& flag, const std::strin
   std::set<int> named;
   for (const std::string& entry : Split(text, ',')) {
     const size_t colon = entry.find(':');
-    const std::optional<int> rank = Integer(entry.substr(0, colon));
+    const std::optional<int> rank = WholeNumber<int>(entry.substr(0, colon));
     if (colon == std::string::npos || !rank || *rank < 0 || !IsMask(entry.substr(colon + 1)))
       return BadMask(flag, text);
     named.insert(*rank);

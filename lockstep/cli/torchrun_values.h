@@ -12,9 +12,6 @@
 
 namespace lockstep::cli {
 
-// nullopt unless the whole text is a number that an int holds.
-std::optional<int> Integer(const std::string& text);
-
 // --nproc-per-node: a number, or auto, cpu or gpu for one per device.
 absl::StatusOr<int> RankCount(const std::string& text);
 

@@ -46,8 +46,6 @@ void ls_leave(struct ls_client*);
 const char* ls_last_error(void);
 
 int ls_rank(const struct ls_client*);
-int ls_world_size(const struct ls_client*);
-uint64_t ls_epoch(const struct ls_client*);
 
 /* Step clock: the training loop begins now (after restore), and step `step` has just finished. loss: NaN if unknown,
  * infinite if it is no finite number. */

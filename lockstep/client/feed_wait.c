@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "lockstep/record/clock.h"
 #include "lockstep/record/own_trail.h"
 
 enum { kCells = 1024 };
@@ -14,11 +14,7 @@ static struct ls_trail* make_trail(int rank, int world) {
   return ls_own_trail_make(&trail_of_process, "feed", "waits for data", rank, world, kCells);
 }
 
-static int64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+static int64_t now_ns(void) { return ls_clock_ns(CLOCK_BOOTTIME); }
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lockstep/client/life.h"
 #include "lockstep/client/starter.h"
+#include "lockstep/record/clock.h"
 
 static char last_error[512];
 static struct ls_client* current; /* the one of this process, or of the parent it was forked from */
@@ -26,11 +26,7 @@ int ls_fail(int result, const char* format, ...) {
 }
 const char* ls_last_error(void) { return last_error; }
 
-int64_t ls_now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+int64_t ls_now_ns(void) { return ls_clock_ns(CLOCK_BOOTTIME); }
 bool ls_is_joined(const struct ls_client* c) { return c != NULL && c->pid == getpid(); }
 bool ls_is_current(const struct ls_client* c) {
   return __atomic_load_n(&c->board->epoch, __ATOMIC_ACQUIRE) == c->epoch;
@@ -186,8 +182,6 @@ void ls_leave(struct ls_client* c) {
 }
 
 int ls_rank(const struct ls_client* c) { return (int)c->rank; }
-int ls_world_size(const struct ls_client* c) { return (int)c->world_size; }
-uint64_t ls_epoch(const struct ls_client* c) { return c->epoch; }
 
 void ls_say_other_worlds(struct ls_client* c, int what) {
   if (ls_is_joined(c) && ls_is_current(c)) __atomic_store_n(&c->block->other_worlds, (uint64_t)what, __ATOMIC_RELEASE);

@@ -11,14 +11,11 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-static int64_t now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+#include "lockstep/record/clock.h"
+
+static int64_t now_ms(void) { return ls_clock_ns(CLOCK_MONOTONIC) / 1000000; }
 
 /* Signals may come more often than the limit lasts: what is left of it counts, not a new one. */
 static int connect_until(int fd, const struct sockaddr_un* address, int64_t deadline_ms) {

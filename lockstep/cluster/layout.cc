@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
 #include "lockstep/base/check.h"
+#include "lockstep/base/number.h"
 
 namespace lockstep::cluster {
 namespace {
@@ -269,9 +269,10 @@ absl::StatusOr<Layout> ParseLayout(std::string_view text) {
                              text, one);
     LS_RETURN_IF_ERROR(take(field->first));
     const std::string_view size = one.substr(field->first.size());
-    const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), *field->second);
-    if (error != std::errc() || end != size.data() + size.size())
+    const std::optional<int> number = WholeNumber<int>(size);
+    if (!number)
       return InvalidArgument("layout \"{}\": expected a size behind {}, found \"{}\"", text, field->first, size);
+    *field->second = *number;
   }
   if (const absl::Status valid = layout.Validate(); !valid.ok())
     return InvalidArgument("layout \"{}\": {}", text, Message(valid));

@@ -1,8 +1,8 @@
 #include "lockstep/collect/collector.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "lockstep/record/clock.h"
 #include "lockstep/record/own_trail.h"
 
 enum { kCells = 8192 };
@@ -15,11 +15,7 @@ struct ls_trail* ls_collect_begin(const char* source, int rank, int size) {
   return ls_own_trail_make(&trail_of_process, source, "communication", rank, size, kCells);
 }
 
-int64_t ls_collect_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+int64_t ls_collect_now(void) { return ls_clock_ns(CLOCK_BOOTTIME); }
 
 static bool is_transfer(uint8_t function) { return function == LS_SEND || function == LS_RECEIVE; }
 

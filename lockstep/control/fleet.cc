@@ -5,8 +5,8 @@
 #include <set>
 #include <type_traits>
 
+#include "lockstep/base/host.h"
 #include "lockstep/control/diagnosis.h"
-#include "lockstep/probe/neighbours.h"
 
 namespace lockstep::control {
 namespace {
@@ -365,7 +365,7 @@ std::vector<std::string> Fleet::RingOf(int node) const {
   for (size_t i = first_of(own); i < first_of(own + 1); ++i) {
     const std::optional<KeepsAt>& where = keeps_at_[i];
     if (!where || where->ring_port == 0) return {};  // the one that is missing would be named by its neighbours
-    ring.push_back(probe::HostPortText({where->host, static_cast<uint16_t>(where->ring_port)}));
+    ring.push_back(EndpointText({where->host, where->ring_port}));
   }
   return ring.size() > 1 ? ring : std::vector<std::string>{};
 }

@@ -42,7 +42,7 @@ void Drop(Update& update, std::string why) {
 }
 
 // On top of the newest that is to run, or runs.
-Update Compose(State& state, const UpdateAsked& event, Nanos at, Nanos wall) {
+Update Compose(State& state, const UpdateAsked& event, Nanos at) {
   const Update* coming = Coming(state);
   const Update& base = coming != nullptr ? *coming : Running(state);
   Update update;
@@ -58,7 +58,6 @@ Update Compose(State& state, const UpdateAsked& event, Nanos at, Nanos wall) {
   update.base = base.version.number;
   update.now = event.now;
   update.deadline = at + ToNanos(event.within);
-  update.asked_wall = wall;
   return update;
 }
 
@@ -250,7 +249,7 @@ void ReconsiderUpdate(Turn& turn) { StartUpdate(turn); }
 
 void On(Turn& turn, const UpdateAsked& event) {
   State& state = turn.state;
-  Update update = Compose(state, event, turn.at, turn.wall);
+  Update update = Compose(state, event, turn.at);
   if (std::string why = WhyNot(state, update.version); !why.empty()) {
     Drop(update, std::move(why));
   } else if (Update* coming = Coming(state)) {

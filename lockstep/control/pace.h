@@ -11,6 +11,7 @@
 #include <deque>
 #include <vector>
 
+#include "lockstep/base/median.h"
 #include "lockstep/control/events.h"
 
 namespace lockstep::control {
@@ -36,10 +37,7 @@ class Pace {
   // 0: not known yet.
   Seconds step_time() const {
     if (times_.size() < kLeast) return {};
-    std::vector<double> sorted(times_.begin(), times_.end());
-    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-    std::nth_element(sorted.begin(), middle, sorted.end());
-    return Seconds{*middle};
+    return Seconds{UpperMedian(std::vector(times_.begin(), times_.end()))};
   }
 
  private:

@@ -36,11 +36,10 @@ const char* VersionStageName(VersionStage stage);  // "on_trial"
 struct Update {
   Version version{};
   VersionStage stage = VersionStage::kGood;
-  std::string why{};   // of its stage, where there is something to say
-  int base = 0;        // the version on which it builds
-  bool now = false;    // it does not wait for somebody else's restart
-  Nanos deadline{};    // from then on neither
-  Nanos asked_wall{};  // for people
+  std::string why{};  // of its stage, where there is something to say
+  int base = 0;       // the version on which it builds
+  bool now = false;   // it does not wait for somebody else's restart
+  Nanos deadline{};   // from then on neither
 };
 
 // "waits for the next restart", "bad: incident 3: ..."

@@ -1,15 +1,15 @@
 #include "lockstep/detect/simulated_groups.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "lockstep/base/number.h"
 
 namespace lockstep::detect {
 namespace {
 
 absl::StatusOr<int> ParseMachine(const std::string& text, const std::string& fault, int machines) {
-  int machine = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), machine);
-  if (error != std::errc() || end != text.data() + text.size() || machine < 0 || machine >= machines) {
+  const int machine = WholeNumber<int>(text).value_or(-1);
+  if (machine < 0 || machine >= machines) {
     return InvalidArgument("a fault is a machine from 0 to {}, or a link between two, as in 4-9; found \"{}\"",
                            machines - 1, fault);
   }

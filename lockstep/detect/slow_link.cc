@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/lower_median.h"
+#include "lockstep/base/median.h"
 #include "lockstep/base/select.h"
 #include "lockstep/detect/slow_delays.h"
 #include "lockstep/detect/slow_ways.h"

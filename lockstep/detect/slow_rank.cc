@@ -11,7 +11,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
-#include "lockstep/base/lower_median.h"
+#include "lockstep/base/median.h"
 
 namespace lockstep::detect {
 namespace {

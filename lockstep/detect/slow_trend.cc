@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-#include "lockstep/base/lower_median.h"
+#include "lockstep/base/median.h"
 #include "lockstep/detect/comm_slow.h"
 
 namespace lockstep::detect {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "lockstep/base/split.h"
+
 namespace lockstep::detect {
 namespace {
 
@@ -31,12 +33,6 @@ constexpr std::array<bool, 256> kWords = [] {
 }();
 bool IsWord(char letter) { return kWords[static_cast<unsigned char>(letter)]; }
 bool AllDigits(std::string_view text) { return !text.empty() && std::all_of(text.begin(), text.end(), IsDigit); }
-
-std::string_view Trim(std::string_view text) {
-  const size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
-  text.remove_prefix(begin);
-  return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
-}
 
 // Addresses become "?", numbers that are no part of a name "N".
 std::string WithoutNumbers(std::string_view text) {
@@ -264,12 +260,6 @@ constexpr std::array<std::string_view, 9> kBackground = {"gloo::transport::tcp::
                                                          "c10d::detail::TCPStore",
                                                          "c10d::detail::BackgroundThread",
                                                          "ncclProxy"};
-
-template <size_t N>
-bool StartsWithAny(std::string_view text, const std::array<std::string_view, N>& prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(),
-                     [&](std::string_view prefix) { return text.starts_with(prefix); });
-}
 
 }  // namespace
 

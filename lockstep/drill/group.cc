@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "lockstep/base/cgroup.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/log.h"
 
@@ -29,36 +30,18 @@ struct Mount {
   bool unified = false;
 };
 
-bool HasWord(const std::string& list, const std::string& word) {
-  return ("," + list + ",").find("," + word + ",") != std::string::npos;
-}
-
 // Where the controller is mounted: v1 if it is there, else v2.
 absl::StatusOr<Mount> FindMount(const std::string& controller) {
-  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile("/proc/self/mounts"));
-  std::istringstream lines(text);
-  Mount unified;
-  for (std::string line; std::getline(lines, line);) {
-    std::string device, path, type, options;
-    std::istringstream(line) >> device >> path >> type >> options;
-    if (type == "cgroup" && HasWord(options, controller)) return Mount{path, false};
-    if (type == "cgroup2" && unified.path.empty()) unified = {path, true};
-  }
-  if (unified.path.empty()) return FailedPrecondition("no cgroup file system with {} is mounted", controller);
-  return unified;
+  LS_ASSIGN_OR_RETURN(const std::string mounts, ReadFile("/proc/self/mounts"));
+  if (const auto own = FindCgroupMount(mounts, controller)) return Mount{std::string(*own), false};
+  if (const auto unified = FindCgroupMount(mounts, kUnified)) return Mount{std::string(*unified), true};
+  return FailedPrecondition("no cgroup file system with {} is mounted", controller);
 }
 
 // The path of the process's group below the mount: "/" is the root.
 std::string GroupOf(pid_t pid, const std::string& controller, bool unified) {
-  const absl::StatusOr<std::string> text = ReadFile(fmt::format("/proc/{}/cgroup", pid));
-  std::istringstream lines(text.ok() ? *text : "");
-  for (std::string line; std::getline(lines, line);) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (unified ? controllers.empty() : HasWord(controllers, controller)) return line.substr(second + 1);
-  }
-  return "/";
+  const std::string groups = ReadFile(fmt::format("/proc/{}/cgroup", pid)).value_or("");
+  return std::string(CgroupPath(groups, unified ? kUnified : controller).value_or("/"));
 }
 
 // v2 lets a group hold processes or hand controllers down, not both: so beside the process's own group, not below it.

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lockstep/base/lower_median.h"
+#include "lockstep/base/median.h"
 #include "lockstep/base/status.h"
 #include "lockstep/explain/pass_times.h"
 #include "lockstep/explain/sample.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "lockstep/base/lower_median.h"
+#include "lockstep/base/median.h"
 #include "lockstep/base/status.h"
 #include "lockstep/explain/large_sample.h"
 #include "lockstep/explain/pass_times.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <numeric>
 
-#include "lockstep/base/lower_median.h"
+#include "lockstep/base/median.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/explain/sample.h"
 

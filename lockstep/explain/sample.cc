@@ -5,29 +5,11 @@
 #include <cstdint>
 #include <numeric>
 
-#include "lockstep/base/select.h"
-
 namespace lockstep::explain {
-
-namespace {
-
-double MedianInPlace(std::vector<double>& values) {
-  if (values.empty()) return 0;
-  const size_t middle = values.size() / 2;
-  SelectNth(values, middle);
-  if (values.size() % 2 == 1) return values[middle];
-  double below = values[0];
-  for (size_t i = 1; i < middle; ++i) below = std::max(below, values[i]);
-  return (values[middle] + below) / 2;
-}
-
-}  // namespace
 
 double Mean(const std::vector<double>& values) {
   return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
-
-double Median(std::vector<double> values) { return MedianInPlace(values); }
 
 Center CenterOf(std::vector<double> values) {
   const double median = MedianInPlace(values);

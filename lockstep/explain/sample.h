@@ -4,10 +4,11 @@
 #include <cstddef>
 #include <vector>
 
+#include "lockstep/base/median.h"
+
 namespace lockstep::explain {
 
 double Mean(const std::vector<double>& values);
-double Median(std::vector<double> values);
 // spread: the median distance from the median, times this: the standard deviation, if they are normal.
 inline constexpr double kNormal = 1.4826;
 struct Center {

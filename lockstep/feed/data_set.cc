@@ -1,9 +1,9 @@
 #include "lockstep/feed/data_set.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
+#include "lockstep/base/number.h"
 #include "lockstep/prepare/preparer.h"
 
 namespace lockstep::feed {
@@ -135,11 +135,7 @@ absl::StatusOr<std::set<int64_t>> DataSet::WantedLabels(const std::vector<std::s
   std::set<int64_t> wanted;
   for (const std::string& label : labels) {
     int64_t number = std::find(classes.begin(), classes.end(), label) - classes.begin();
-    const char* const end = label.data() + label.size();
-    if (number == count) {
-      const auto [rest, error] = std::from_chars(label.data(), end, number);
-      if (rest != end || error != std::errc()) number = -1;
-    }
+    if (number == count) number = WholeNumber<int64_t>(label).value_or(-1);
     if (number < 0 || (number >= count && count > 0))
       return InvalidArgument("where: data set {} has no label \"{}\"; it has {}", name_, label,
                              count == 0 ? "numbers at most" : fmt::format("{}, such as {}", count, classes[0]));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/check.h"
+#include "lockstep/base/median.h"
 
 namespace lockstep::feed {
 namespace {
@@ -118,8 +119,7 @@ void Dispatcher::TakePace(Rank& rank) {
   if (rank.planned.size() < kBatches) return;
   std::vector<int64_t> between;
   for (size_t i = 1; i < rank.planned.size(); ++i) between.push_back((rank.planned[i] - rank.planned[i - 1]).value);
-  std::nth_element(between.begin(), between.begin() + kBatches / 2 - 1, between.end());
-  group->Pace(rank.job->key, std::max(1.0, static_cast<double>(between[kBatches / 2 - 1]) /
+  group->Pace(rank.job->key, std::max(1.0, static_cast<double>(LowerMedian(std::move(between))) /
                                                static_cast<double>(rank.job->cut.full())));
 }
 

@@ -30,12 +30,8 @@ absl::StatusOr<std::vector<uint64_t>> ReadIds(std::vector<Fd> fds, uint64_t coun
       static_cast<uint64_t>(info.st_size) / sizeof(uint64_t) != count)
     return InvalidArgument("where: {} ids were to come beside the request, and did not", count);
   std::vector<uint64_t> ids(count);
-  const std::span<char> all(reinterpret_cast<char*>(ids.data()), count * sizeof(uint64_t));
-  for (size_t done = 0; done < all.size();) {
-    const ssize_t got = pread(fds[0].get(), all.data() + done, all.size() - done, static_cast<off_t>(done));
-    if (got <= 0) return Errno(got < 0 ? errno : EIO, "where: reading {} ids", count);
-    done += static_cast<size_t>(got);
-  }
+  const std::span<std::byte> all = std::as_writable_bytes(std::span(ids));
+  if (ReadAt(fds[0].get(), all, 0) < all.size()) return Errno(errno == 0 ? EIO : errno, "where: reading {} ids", count);
   return ids;
 }
 

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <chrono>
 
+#include "lockstep/base/steady.h"
+
 namespace lockstep::http {
 namespace {
 
@@ -21,9 +23,7 @@ uint64_t NumberOf(const std::string& text) {
 class Taking {
  public:
   explicit Taking(const Request& request)
-      : max_body_(request.max_body),
-        deadline_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                         std::chrono::duration<double>(request.longest.value))) {}
+      : max_body_(request.max_body), deadline_(std::chrono::steady_clock::now() + SteadyDuration(request.longest)) {}
 
   void AddTo(httplib::Request& wire) {
     wire.response_handler = [this](const httplib::Response& head) {

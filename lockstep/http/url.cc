@@ -1,36 +1,30 @@
 #include "lockstep/http/url.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "lockstep/base/host.h"
+#include "lockstep/base/number.h"
 
 namespace lockstep::http {
 namespace {
 
-absl::Status ParsePort(std::string_view text, int& port) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error == std::errc() && end == text.data() + text.size() && port >= 1 && port <= 65535) return absl::OkStatus();
+absl::Status ParseAuthority(std::string_view text, Url& url) {
+  if (text.find('@') != std::string_view::npos) return InvalidArgument("the URL must not hold a user name or password");
+  const std::optional<std::string_view> host = TakeHost(text);
+  if (!host) return InvalidArgument("the URL's host lacks its closing bracket");
+  if (host->empty()) return InvalidArgument("the URL names no host");
+  url.host = *host;
+  if (text.empty()) return absl::OkStatus();
+  const bool told = text.front() == ':';
+  if (told) text.remove_prefix(1);
+  url.port = told ? WholeNumber<uint16_t>(text).value_or(0) : 0;
+  if (url.port > 0) return absl::OkStatus();
   return InvalidArgument("the URL's port must be between 1 and 65535, found \"{}\"", text);
-}
-
-// Splits "host:port" or "[v6]:port".
-absl::Status ParseAuthority(std::string_view authority, Url& url) {
-  if (authority.find('@') != std::string_view::npos)
-    return InvalidArgument("the URL must not hold a user name or password");
-  const bool bracketed = authority.starts_with('[');
-  const size_t close = authority.find(']');
-  if (bracketed && close == std::string_view::npos) return InvalidArgument("the URL's host lacks its closing bracket");
-  const size_t colon = authority.find(':', bracketed ? close : 0);
-  url.host = bracketed ? authority.substr(1, close - 1) : authority.substr(0, colon);
-  if (url.host.empty()) return InvalidArgument("the URL names no host");
-  return colon == std::string_view::npos ? absl::OkStatus() : ParsePort(authority.substr(colon + 1), url.port);
 }
 
 }  // namespace
 
-std::string Url::Origin() const {
-  const bool v6 = host.find(':') != std::string::npos;
-  return fmt::format("{}://{}{}{}:{}", tls ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", port);
-}
+std::string Url::Origin() const { return fmt::format("{}://{}", tls ? "https" : "http", EndpointText({host, port})); }
 
 absl::StatusOr<Url> ParseUrl(std::string_view text) {
   Url url;

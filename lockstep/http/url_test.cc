@@ -23,6 +23,7 @@ TEST(Url, ErrorsSayWhatIsWrong) {
   EXPECT_EQ(Parts("http://"), "the URL names no host");
   EXPECT_EQ(Parts("http://[::1"), "the URL's host lacks its closing bracket");
   EXPECT_EQ(Parts("http://host:0"), "the URL's port must be between 1 and 65535, found \"0\"");
+  EXPECT_EQ(Parts("http://[::1]80"), "the URL's port must be between 1 and 65535, found \"80\"");
   EXPECT_EQ(Parts("http://host:8x"), "the URL's port must be between 1 and 65535, found \"8x\"");
   EXPECT_EQ(Parts("http://me:secret@host"), "the URL must not hold a user name or password");
   EXPECT_EQ(Parts("http://host/a b"), "the URL must not hold spaces or control characters");

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/check.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/wall_time.h"
 #include "lockstep/incident/fields.h"
 #include "lockstep/incident/rank_ranges.h"
@@ -136,11 +136,9 @@ Syndrome SyndromeFromName(Fields& fields, const std::string& name) {
 Suspect SuspectRank(RankId rank) { return {Suspect::Kind::kRank, std::to_string(rank.value())}; }
 
 std::optional<RankId> RankOf(const Suspect& suspect) {
-  int rank = 0;
-  const char* end = suspect.name.data() + suspect.name.size();
-  const auto [rest, error] = std::from_chars(suspect.name.data(), end, rank);
-  if (suspect.kind != Suspect::Kind::kRank || rest != end || error != std::errc()) return std::nullopt;
-  return RankId(rank);
+  const std::optional<int> rank = WholeNumber<int>(suspect.name);
+  if (suspect.kind != Suspect::Kind::kRank || !rank) return std::nullopt;
+  return RankId(*rank);
 }
 
 const Finding& Lead(const Incident& incident) {

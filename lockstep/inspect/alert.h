@@ -1,5 +1,5 @@
-// Reading: what one look at a source showed. Alert: a condition of this node that lasted. Plain values; an alert has
-// one JSON form, which comes back. Times: CLOCK_BOOTTIME.
+// Reading: what one look at a source showed. Alert: a condition of this node that lasted. Plain values.
+// Times: CLOCK_BOOTTIME.
 //
 //   Alert alert{"nic_down", "eth0", FaultClass::kNetwork, "no carrier", since, raised};
 //   AlertText(alert)                             // "nic_down eth0: no carrier (network; for 31 s)"
@@ -9,8 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/report.h"
-#include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
 #include "lockstep/inspect/item.h"
 
@@ -49,7 +47,5 @@ struct Alert {
 };
 
 std::string AlertText(const Alert& alert);
-Json ToJson(const Alert& alert);
-absl::StatusOr<Alert> AlertFromJson(const Json& json);
 
 }  // namespace lockstep::inspect

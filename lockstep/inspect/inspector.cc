@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/report.h"
+
 namespace lockstep::inspect {
 namespace {
 

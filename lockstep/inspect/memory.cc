@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "lockstep/base/cgroup.h"
+
 namespace lockstep::inspect {
 namespace {
 
@@ -41,21 +43,6 @@ std::optional<double> FullPressure(const Tree& tree) {
   return average ? std::optional(std::strtod(std::string(*average).c_str(), nullptr)) : std::nullopt;
 }
 
-bool NamesController(std::string_view names, std::string_view wanted) {
-  return ("," + std::string(names) + ",").find("," + std::string(wanted) + ",") != std::string::npos;
-}
-
-// "4:memory:/job" or, for v2, "0::/job"; the path alone.
-std::optional<std::string> OwnPath(std::string_view own_cgroups, bool v2) {
-  for (const std::string_view line : Lines(own_cgroups)) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string_view::npos) continue;
-    const std::string_view names = line.substr(first + 1, second - first - 1);
-    if (v2 ? line.starts_with("0::") : NamesController(names, "memory")) return std::string(line.substr(second + 1));
-  }
-  return std::nullopt;
-}
-
 class SystemMemory final : public Reader {
  public:
   SystemMemory(const Settings& settings, const Where& where)
@@ -85,14 +72,14 @@ MemoryCgroup FindMemoryCgroup(std::string_view mountinfo, std::string_view own_c
     const auto dash = std::find(word.begin(), word.end(), "-");
     if (dash - word.begin() < 6 || word.end() - dash < 4) continue;
     const bool v2 = dash[1] == "cgroup2";
-    if (!v2 && (dash[1] != "cgroup" || !NamesController(dash[3], "memory"))) continue;
+    if (!v2 && (dash[1] != "cgroup" || !IsListed(dash[3], "memory"))) continue;
     if (v2 && !found.directory.empty()) continue;  // in a hybrid, v1 has the controller
-    const std::optional<std::string> path = OwnPath(own_cgroups, v2);
+    const auto path = CgroupPath(own_cgroups, v2 ? kUnified : "memory");
     if (!path) continue;
     // In a container, what is mounted is a part of the hierarchy.
     const std::string_view root = word[3] == "/" ? "" : word[3];
-    const std::string below = path->starts_with(root) ? path->substr(root.size()) : "";
-    found = {std::string(word[4]) + (below == "/" ? "" : below), std::string(word[4]), v2};
+    const std::string_view below = path->starts_with(root) ? path->substr(root.size()) : "";
+    found = {fmt::format("{}{}", word[4], below == "/" ? "" : below), std::string(word[4]), v2};
   }
   return found;
 }

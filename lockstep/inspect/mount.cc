@@ -8,6 +8,8 @@
 #include <cstring>
 #include <set>
 
+#include "lockstep/base/cgroup.h"
+
 namespace lockstep::inspect {
 namespace {
 
@@ -36,17 +38,13 @@ std::string Unescaped(std::string_view text) {
   return plain;
 }
 
-bool HasOption(std::string_view options, std::string_view wanted) {
-  return ("," + std::string(options) + ",").find("," + std::string(wanted) + ",") != std::string::npos;
-}
-
 // 36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw,errors=continue
 std::optional<Mount> ParseMount(std::string_view line) {
   const std::vector<std::string_view> word = Words(line);
   const auto dash = std::find(word.begin(), word.end(), "-");
   if (dash - word.begin() < 6 || word.end() - dash < 3) return std::nullopt;
   Mount mount{Unescaped(word[4]), std::string(dash[1]), Unescaped(dash[2]), std::string(word[2])};
-  mount.read_only = HasOption(word[5], "ro") || (word.end() - dash > 3 && HasOption(dash[3], "ro"));
+  mount.read_only = IsListed(word[5], "ro") || (word.end() - dash > 3 && IsListed(dash[3], "ro"));
   return mount;
 }
 

@@ -73,19 +73,6 @@ TEST(Settings, ErrorsNameThePlace) {
   EXPECT_THAT(error("[nic_down\n"), HasSubstr("a.toml:1:"));
 }
 
-TEST(Alert, JsonComesBack) {
-  const Alert alert{"nic_down", "eth0", FaultClass::kNetwork, "no carrier", {5}, {35}, {50}, 2};
-  const auto back = AlertFromJson(ToJson(alert));
-  ASSERT_TRUE(back.ok()) << Message(back.status());
-  EXPECT_EQ(*back, alert);
-  Json json = ToJson(alert);
-  json["class"] = "none";
-  EXPECT_EQ(Message(AlertFromJson(json).status()), "alert: unknown class \"none\"");
-  json.erase("text");
-  EXPECT_EQ(Message(AlertFromJson(json).status()), "alert: field text is missing");
-  EXPECT_EQ(Message(AlertFromJson(Json::array()).status()), "alert: expected a JSON object, found array");
-}
-
 TEST(Alert, Text) {
   Alert alert{"nic_down", "eth0", FaultClass::kNetwork, "no carrier", ToNanos({10}), ToNanos({41}), {}, 1};
   EXPECT_EQ(AlertText(alert), "nic_down eth0: no carrier (network; for 31 s)");

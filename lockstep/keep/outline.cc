@@ -44,7 +44,7 @@ uint64_t BytesOf(const Outline& outline) {
                          [](uint64_t sum, const SlotHeader& slot) { return sum + slot.bytes; });
 }
 
-void HashChunks(Outline& outline, std::span<const std::span<const std::byte>> contents, const GoOn& go_on) {
+void HashChunks(Outline& outline, std::span<const std::span<const std::byte>> contents, const checkpoint::GoOn& go_on) {
   outline.chunks.clear();
   for (const Place& place : PlacesOf(outline.slots)) {
     if (!go_on()) return;

@@ -11,12 +11,12 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "lockstep/base/status.h"
+#include "lockstep/checkpoint/disk.h"
 #include "lockstep/checkpoint/restore.h"
 
 namespace lockstep::keep {
@@ -56,8 +56,7 @@ uint64_t BytesOf(const Outline& outline);
 
 // Fills in the chunks; `contents` are by slot, each as long as its header says. Once `go_on` says no, it is given up,
 // and the outline is worth nothing.
-using GoOn = std::function<bool()>;
-void HashChunks(Outline& outline, std::span<const std::span<const std::byte>> contents, const GoOn& go_on);
+void HashChunks(Outline& outline, std::span<const std::span<const std::byte>> contents, const checkpoint::GoOn& go_on);
 
 // The hash of the tensors of each slot, if all slots have the same: replicas of one state, whatever lies before the
 // tensors. Two outlines with the same one are replicas of each other.

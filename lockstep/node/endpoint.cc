@@ -5,36 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "lockstep/base/file.h"
-#include "lockstep/base/host.h"
 
 namespace lockstep::node {
-namespace {
-
-// Digits and nothing else, up to 65535.
-std::optional<int> PortOf(const std::string& text) {
-  int port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size() || port < 0 || port > 65535) return std::nullopt;
-  return port;
-}
-
-}  // namespace
-
-std::optional<Endpoint> ParseEndpoint(const std::string& text) {
-  const bool bracketed = text.starts_with('[');
-  const size_t close = bracketed ? text.find(']') : std::string::npos;
-  if (bracketed && close == std::string::npos) return std::nullopt;
-  const std::string host = bracketed ? text.substr(1, close - 1) : text.substr(0, text.find(':'));
-  const std::string rest = bracketed ? text.substr(close + 1) : text.substr(host.size());
-  if (host.empty()) return std::nullopt;
-  if (rest.empty()) return Endpoint{host, 0};
-  const std::optional<int> port = rest[0] == ':' ? PortOf(rest.substr(1)) : std::nullopt;
-  if (!port) return std::nullopt;
-  return Endpoint{host, *port};
-}
 
 std::vector<std::string> SplitEndpoints(const std::string& text) {
   std::vector<std::string> endpoints;
@@ -48,9 +22,8 @@ std::vector<std::string> SplitEndpoints(const std::string& text) {
 
 std::string ListenAddress(const Endpoint& endpoint) {
   if (!IsLoopback(endpoint.host) && !IsOwnAddress(endpoint.host, true).value_or(false))
-    return fmt::format("[::]:{}", endpoint.port);
-  const bool v6 = endpoint.host.find(':') != std::string::npos;
-  return fmt::format("{}{}{}:{}", v6 ? "[" : "", endpoint.host, v6 ? "]" : "", endpoint.port);
+    return EndpointText({"::", endpoint.port});
+  return EndpointText(endpoint);
 }
 
 absl::StatusOr<std::string> OwnAddressTowards(const Endpoint& endpoint) {

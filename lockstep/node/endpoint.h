@@ -1,20 +1,13 @@
-// HOST:PORT where the nodes of a job meet, and by which address of its own a node is reached.
+// Where the nodes of a job meet, and by which address of its own a node is reached.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/host.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::node {
-
-struct Endpoint {
-  std::string host;
-  int port = 0;  // 0: not said
-};
-// HOST, HOST:PORT or [V6]:PORT. nullopt: none of these.
-std::optional<Endpoint> ParseEndpoint(const std::string& text);
 
 // "HOST:PORT,HOST:PORT", at one of which whoever leads is found.
 std::vector<std::string> SplitEndpoints(const std::string& text);

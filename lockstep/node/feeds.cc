@@ -34,7 +34,9 @@ size_t OptionsIn(const std::string& text) {
 std::optional<size_t> ColonIn(const std::string& data) {
   const size_t colon = data.rfind(':');
   if (colon == std::string::npos || data.find('/', colon) != std::string::npos || fs::exists(data)) return std::nullopt;
-  const size_t path = IsUrl(data) ? data.find_first_of("/:", data.find("://") + 3) : 0;
+  size_t host = IsUrl(data) ? data.find("://") + 3 : 0;
+  if (data[host] == '[') host = std::min(data.find(']', host), data.size());  // the colons of an IPv6 address
+  const size_t path = IsUrl(data) ? data.find_first_of("/:", host) : 0;
   return path == colon ? std::nullopt : std::optional(colon);
 }
 

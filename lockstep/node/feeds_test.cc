@@ -53,7 +53,9 @@ TEST_F(FeedsTest, Urls) {
   EXPECT_EQ(Parsed("http://h/t-{0..9}.tar:t,cache=8G"),
             (agent::FeedSpec{"http://h/t-{0..9}.tar", "t", {"--cache", "8G"}}));
   EXPECT_EQ(Parsed("feed://n1:29600:photos"), (agent::FeedSpec{"feed://n1:29600", "photos", {}}));
-  EXPECT_THAT(Refusal({"feed://n1:29600"}), HasSubstr("DATA:NAME gives one"));
+  EXPECT_EQ(Parsed("feed://[::1]:29600:photos"), (agent::FeedSpec{"feed://[::1]:29600", "photos", {}}));
+  for (const char* text : {"feed://n1:29600", "feed://[::1]:29600"})
+    EXPECT_THAT(Refusal({text}), HasSubstr("DATA:NAME gives one"));
 }
 
 TEST_F(FeedsTest, WhatIsWrongIsSaid) {

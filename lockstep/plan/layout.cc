@@ -3,10 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 
+#include "lockstep/base/number.h"
 #include "lockstep/plan/memory.h"
 #include "lockstep/plan/schedule.h"
 
@@ -31,10 +31,8 @@ constexpr LayoutKey kLayoutKeys[] = {
     {"shard", &Workload::shard}};
 
 std::optional<int> NumberOf(std::string_view text) {
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  const std::optional<int> number = WholeNumber<int>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 absl::Status TakeRecompute(const std::string& value, Workload& w) {

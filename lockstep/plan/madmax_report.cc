@@ -1,13 +1,13 @@
 #include "lockstep/plan/madmax_report.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/csv.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/number.h"
 #include "lockstep/plan/madmax.h"
 
 namespace lockstep::plan {
@@ -36,11 +36,9 @@ absl::StatusOr<Configs> ReadConfigs(const std::string& path) {
 }
 
 absl::StatusOr<double> Number(std::string_view text, const char* column) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    return InvalidArgument("column {} is \"{}\"; expected a number", column, text);
-  return value;
+  const auto value = WholeNumber<double>(text);
+  if (!value || !std::isfinite(*value)) return InvalidArgument("column {} is \"{}\"; expected a number", column, text);
+  return *value;
 }
 
 absl::StatusOr<MadmaxTimes> Compute(const Configs& configs, const CsvTable& table, const CsvRow& row) {

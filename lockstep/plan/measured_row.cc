@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 
+#include "lockstep/base/number.h"
 #include "lockstep/plan/layout.h"
 
 namespace lockstep::plan {
@@ -28,11 +28,10 @@ std::string MeasuredRow::Word(std::string_view column) const {
 std::optional<double> MeasuredRow::Number(std::string_view column) {
   const std::string text = Text(column);
   if (text.empty()) return std::nullopt;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_number = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
-  if (!is_number || value < 0) Fail(fmt::format("column {} is \"{}\"; expected a number not below 0", column, text));
-  return is_number ? std::optional(value) : std::nullopt;
+  const auto value = WholeNumber<double>(text);
+  const bool is_number = value && std::isfinite(*value);
+  if (!is_number || *value < 0) Fail(fmt::format("column {} is \"{}\"; expected a number not below 0", column, text));
+  return is_number ? value : std::nullopt;
 }
 
 int MeasuredRow::Integer(std::string_view column, int otherwise) {

@@ -3,11 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/csv.h"
+#include "lockstep/base/number.h"
 
 namespace lockstep::plan {
 namespace {
@@ -72,10 +72,8 @@ class Fields {
   std::string Text(const char* column) const { return std::string(table_.Field(row_, column)); }
   double Number(const char* column) {
     const std::string_view text = table_.Field(row_, column);
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool is_number =
-        error == std::errc() && end == text.data() + text.size() && value > 0 && value <= kMostNumber;
+    const double value = WholeNumber<double>(text).value_or(0);
+    const bool is_number = value > 0 && value <= kMostNumber;
     if (!is_number && status_.ok())
       status_ =
           InvalidArgument("column {} is \"{}\"; expected a number above 0, at most {:g}", column, text, kMostNumber);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -29,18 +28,11 @@ absl::StatusOr<LocalFile> OpenLocal(const std::string& path) {
 }
 
 absl::Status ReadLocal(const std::string& path, const Fd& fd, uint64_t offset, std::span<uint8_t> bytes) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = pread(fd.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Errno(errno, "{}", path);
-    if (got == 0)
-      return DataLoss(
-          "{}: it ends before byte {}: expected {} bytes from {} on (was it cut short since it was opened?)", path,
-          offset + done, bytes.size(), offset);
-    done += static_cast<size_t>(got);
-  }
-  return absl::OkStatus();
+  const size_t done = ReadAt(fd.get(), std::as_writable_bytes(bytes), offset);
+  if (done == bytes.size()) return absl::OkStatus();
+  if (errno != 0) return Errno(errno, "{}", path);
+  return DataLoss("{}: it ends before byte {}: expected {} bytes from {} on (was it cut short since it was opened?)",
+                  path, offset + done, bytes.size(), offset);
 }
 
 }  // namespace

@@ -3,11 +3,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <string_view>
 
+#include "lockstep/base/number.h"
 #include "lockstep/prepare/data_file.h"
 
 namespace lockstep::prepare {
@@ -57,12 +57,11 @@ class WayTo {
 };
 
 char TakeByte(std::string_view& escaped) {
-  uint8_t byte = 0;
-  const bool is_escape = escaped.size() > 2 && escaped[0] == '%' &&
-                         std::from_chars(&escaped[1], &escaped[1] + 2, byte, 16).ptr == &escaped[1] + 2;
-  if (!is_escape) byte = static_cast<uint8_t>(escaped[0]);
-  escaped.remove_prefix(is_escape ? 3 : 1);
-  return static_cast<char>(byte);
+  const bool may_be = escaped.size() > 2 && escaped[0] == '%';
+  const auto byte = may_be ? WholeNumber<uint8_t>(escaped.substr(1, 2), 16) : std::nullopt;
+  const char taken = byte ? static_cast<char>(*byte) : escaped[0];
+  escaped.remove_prefix(byte ? 3 : 1);
+  return taken;
 }
 
 std::string Unescaped(std::string_view escaped) {

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "lockstep/base/steady.h"
+
 namespace lockstep::prepare {
 namespace {
 
@@ -15,10 +17,6 @@ constexpr Seconds kLongestAnswer{30};                  // and what a megabyte pe
 constexpr double kBytesPerSecond = 1e6;
 
 using SteadyClock = std::chrono::steady_clock;
-
-SteadyClock::duration DurationOf(Seconds length) {
-  return std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(length.value));
-}
 
 bool MayPass(int status) { return status >= 500 || status == 408 || status == 429; }
 
@@ -109,17 +107,17 @@ absl::StatusOr<http::Answer> HttpOrigin::TryOnce(const http::Request& request) {
 }
 
 absl::StatusOr<http::Answer> HttpOrigin::Ask(const http::Request& request) {
-  const SteadyClock::time_point end = SteadyClock::now() + DurationOf(patience_);
+  const SteadyClock::time_point end = SteadyClock::now() + SteadyDuration(patience_);
   for (Seconds pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
     absl::StatusOr<http::Answer> answer = TryOnce(request);
     if (answer.ok() && !MayPass(answer->status)) return answer;
-    if (SteadyClock::now() + DurationOf(pause) > end || !Pause(pause)) return answer;
+    if (SteadyClock::now() + SteadyDuration(pause) > end || !Pause(pause)) return answer;
   }
 }
 
 bool HttpOrigin::Pause(Seconds length) {
   std::unique_lock lock(mutex_);
-  return !stopping_.wait_for(lock, DurationOf(length), [this] { return stopped_; });
+  return !stopping_.wait_for(lock, SteadyDuration(length), [this] { return stopped_; });
 }
 
 void HttpOrigin::Stop() {

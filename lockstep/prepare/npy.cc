@@ -1,9 +1,9 @@
 // github.com/numpy/numpy/blob/main/numpy/lib/format.py: magic, version, length of a Python dict as text, the dict, the
 // data.
-#include <charconv>
 #include <cstring>
 #include <optional>
 
+#include "lockstep/base/number.h"
 #include "lockstep/prepare/records.h"
 
 namespace lockstep::prepare {
@@ -21,12 +21,10 @@ std::optional<std::string_view> ValueOf(std::string_view dict, std::string_view 
 
 // "'<f4', ...": kind and bytes of a number; big-endian, structured and object types are refused.
 absl::StatusOr<uint64_t> ElementBytes(std::string_view dtype) {
-  uint64_t bytes = 0;
   const bool known = dtype.size() >= 3 && (dtype[0] == '<' || dtype[0] == '|') &&
                      std::string_view("biufc").find(dtype[1]) != std::string_view::npos;
-  const auto [end, error] =
-      std::from_chars(dtype.data() + (known ? 2 : dtype.size()), dtype.data() + dtype.size(), bytes);
-  if (!known || error != std::errc() || end != dtype.data() + dtype.size() || bytes < 1 || bytes > 16)
+  const uint64_t bytes = known ? WholeNumber<uint64_t>(dtype.substr(2)).value_or(0) : 0;
+  if (bytes < 1 || bytes > 16)
     return InvalidArgument("elements of type {}: expected little-endian numbers, such as <f4 or |u1", dtype);
   return bytes;
 }
@@ -39,11 +37,9 @@ absl::StatusOr<std::vector<int64_t>> ParseShape(std::string_view text) {
   text = text.substr(1, close - 1);
   while (text.find_first_not_of(" ,") != std::string_view::npos) {
     text.remove_prefix(text.find_first_not_of(" ,"));
-    int64_t side = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), side);
-    if (error != std::errc() || side < 0) return DataLoss("the shape holds something else than numbers");
-    shape.push_back(side);
-    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    const auto side = TakeNumber<int64_t>(text);
+    if (!side || *side < 0) return DataLoss("the shape holds something else than numbers");
+    shape.push_back(*side);
   }
   return shape;
 }

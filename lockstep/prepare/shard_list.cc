@@ -3,10 +3,12 @@
 #include <absl/strings/ascii.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+
+#include "lockstep/base/number.h"
+#include "lockstep/base/split.h"
 
 namespace lockstep::prepare {
 namespace {
@@ -19,17 +21,13 @@ std::optional<std::vector<std::string>> NumbersOf(std::string_view body) {
   const size_t dots = body.find("..");
   if (dots == std::string_view::npos) return std::nullopt;
   const std::string_view low = body.substr(0, dots), high = body.substr(dots + 2);
-  uint32_t first = 0, last = 0;
-  const auto parse = [](std::string_view text, uint32_t& number) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return error == std::errc() && end == text.data() + text.size();
-  };
-  if (!parse(low, first) || !parse(high, last) || last < first || last - first >= kMaxFiles) return std::nullopt;
+  const auto first = WholeNumber<uint32_t>(low), last = WholeNumber<uint32_t>(high);
+  if (!first || !last || *last < *first || *last - *first >= kMaxFiles) return std::nullopt;
   const bool padded = (low.size() > 1 && low[0] == '0') || (high.size() > 1 && high[0] == '0');
   const size_t width = padded ? std::max(low.size(), high.size()) : 0;
   if (width > 32) return std::nullopt;
   std::vector<std::string> numbers;
-  for (uint64_t number = first; number <= last; ++number) numbers.push_back(fmt::format("{:0{}}", number, width));
+  for (uint64_t number = *first; number <= *last; ++number) numbers.push_back(fmt::format("{:0{}}", number, width));
   return numbers;
 }
 
@@ -43,21 +41,13 @@ std::vector<std::string> AlternativesOf(std::string_view body) {
   }
 }
 
-std::string Trimmed(std::string_view line) {
-  constexpr std::string_view kBlank = " \t\r";
-  const size_t begin = std::min(line.find_first_not_of(kBlank), line.size());
-  return std::string(line.substr(begin, line.find_last_not_of(kBlank) + 1 - begin));
-}
-
 std::vector<std::string> LinesOf(std::string_view text) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // editors of some systems begin a text with it
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<std::string> names;
   while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string name = Trimmed(text.substr(0, end));
-    if (!name.empty() && name[0] != '#') names.push_back(std::move(name));
-    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view name = Trim(TakeLine(text));
+    if (!name.empty() && name[0] != '#') names.emplace_back(name);
   }
   return names;
 }

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <string_view>
+
+#include "lockstep/base/number.h"
 
 namespace lockstep::prepare {
 namespace {
@@ -22,11 +23,7 @@ std::string_view Field(const Block& block, size_t at, size_t size) {
 std::optional<uint64_t> Octal(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   text = text.substr(0, std::min(text.find(' '), text.size()));
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 8);
-  if (text.empty()) return 0;
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return text.empty() ? 0 : WholeNumber<uint64_t>(text, 8);
 }
 
 // Twelve bytes: octal digits or, where the first bit is set, a number in base 256 (GNU).
@@ -73,18 +70,15 @@ bool TakePaxLine(std::string_view line, PaxNotes& notes) {
   const std::string_view key = line.substr(0, equals), value = line.substr(equals + 1);
   if (key == "path") notes.path = value;
   if (key != "size") return true;
-  uint64_t size = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
-  notes.size = size;
-  return error == std::errc() && end == value.data() + value.size();
+  notes.size = WholeNumber<uint64_t>(value);
+  return notes.size.has_value();
 }
 
 bool TakePax(std::string_view text, PaxNotes& notes) {
   while (!text.empty() && text[0] != '\0') {
-    size_t length = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
-    const auto digits = static_cast<size_t>(end - text.data());
-    if (error != std::errc() || length > text.size() || length < digits + 2 || text[digits] != ' ') return false;
+    std::string_view rest = text;
+    const size_t length = TakeNumber<size_t>(rest).value_or(0), digits = text.size() - rest.size();
+    if (length > text.size() || length < digits + 2 || text[digits] != ' ') return false;
     if (text[length - 1] != '\n' || !TakePaxLine(text.substr(digits + 1, length - digits - 2), notes)) return false;
     text.remove_prefix(length);
   }

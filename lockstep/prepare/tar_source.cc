@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <iterator>
 #include <set>
 #include <string_view>
 
+#include "lockstep/base/number.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/prepare/folder.h"
 #include "lockstep/prepare/tar.h"
@@ -48,9 +48,7 @@ absl::StatusOr<int64_t> LabelIn(const DataFile& file, const TarMember& member) {
   text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
   text = text.substr(0, text.find_last_not_of(kBlank) + 1);
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  int64_t label = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
-  if (error == std::errc() && end == text.data() + text.size()) return label;
+  if (const auto label = WholeNumber<int64_t>(text)) return *label;
   const std::string found = member.bytes > kMaxShort ? fmt::format("{} bytes", member.bytes)
                                                      : fmt::format("\"{}\"", absl::Utf8SafeCHexEscape(member.text));
   return InvalidArgument("{}: {}: expected a number, found {}", file.path(), member.name, found);

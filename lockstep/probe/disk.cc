@@ -29,26 +29,14 @@ class File {
   }
 
   absl::Status Write(const void* block, uint64_t offset) {
-    for (size_t done = 0; done < kBlock;) {
-      const ssize_t wrote =
-          pwrite(fd_.get(), static_cast<const char*>(block) + done, kBlock - done, static_cast<off_t>(offset + done));
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote <= 0) return Errno(wrote == 0 ? ENOSPC : errno, "writing");
-      done += static_cast<size_t>(wrote);
-    }
-    return absl::OkStatus();
+    const std::span bytes(static_cast<const std::byte*>(block), kBlock);
+    return WriteAt(fd_.get(), bytes, offset) == kBlock ? absl::OkStatus() : Errno(errno, "writing");
   }
 
   absl::Status Read(void* block, uint64_t offset) {
-    for (size_t done = 0; done < kBlock;) {
-      const ssize_t got =
-          pread(fd_.get(), static_cast<char*>(block) + done, kBlock - done, static_cast<off_t>(offset + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return Errno(errno, "reading");
-      if (got == 0) return DataLoss("reading: the file ends at byte {}", offset + done);
-      done += static_cast<size_t>(got);
-    }
-    return absl::OkStatus();
+    const size_t done = ReadAt(fd_.get(), std::span(static_cast<std::byte*>(block), kBlock), offset);
+    if (done == kBlock) return absl::OkStatus();
+    return errno != 0 ? Errno(errno, "reading") : DataLoss("reading: the file ends at byte {}", offset + done);
   }
 
   absl::Status Sync() {

@@ -108,7 +108,7 @@ class Ring {
   }
 
  private:
-  std::string Name(size_t node) const { return HostPortText(options_.nodes[node]); }
+  std::string Name(size_t node) const { return EndpointText(options_.nodes[node]); }
   Frame MakeFrame(FrameKind kind, size_t owner, uint64_t bytes) const {
     return {kind, static_cast<uint32_t>(plan_.self), static_cast<uint32_t>(owner), static_cast<uint32_t>(plan_.nodes),
             bytes};
@@ -279,11 +279,6 @@ class Ring {
 };
 
 }  // namespace
-
-std::string HostPortText(const HostPort& place) {
-  const bool ipv6 = place.host.find(':') != std::string::npos;
-  return ipv6 ? fmt::format("[{}]:{}", place.host, place.port) : fmt::format("{}:{}", place.host, place.port);
-}
 
 std::vector<Measurement> MeasureNeighbours(const Budget& budget, const NeighboursOptions& options) {
   LS_CHECK(options.nodes.size() >= 2 && options.self < options.nodes.size());

@@ -25,7 +25,7 @@ namespace lockstep::probe {
 using TamperSent = std::function<void(size_t owner, std::span<uint64_t> block)>;
 
 struct NeighboursOptions {
-  std::vector<HostPort> nodes{};  // of the ring, in its order, the same on all; at least 2
+  std::vector<Endpoint> nodes{};  // of the ring, in its order, the same on all; at least 2
   size_t self = 0;                // which of them is this one; it listens there
   int listener = -1;              // a socket that does so already; -1: none
   Seconds wait{10};
@@ -36,7 +36,5 @@ struct NeighboursOptions {
 // before) and neighbours.bits (errors: words that arrived wrong); `with` is the other node. Requires self <
 // nodes.size().
 std::vector<Measurement> MeasureNeighbours(const Budget& budget, const NeighboursOptions& options);
-
-std::string HostPortText(const HostPort& place);
 
 }  // namespace lockstep::probe

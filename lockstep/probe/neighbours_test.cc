@@ -32,11 +32,11 @@ class Ports {
       held_.push_back(std::move(fd));
     }
   }
-  const std::vector<HostPort>& nodes() const { return nodes_; }
+  const std::vector<Endpoint>& nodes() const { return nodes_; }
 
  private:
   std::vector<Fd> held_;
-  std::vector<HostPort> nodes_;
+  std::vector<Endpoint> nodes_;
 };
 
 using Reports = std::vector<std::vector<Measurement>>;
@@ -83,23 +83,23 @@ TEST_F(Neighbours, DamageIsFoundWhereItArrivesAndNowhereElse) {
   EXPECT_TRUE(reports[1][2].ok);
   EXPECT_FALSE(reports[2][2].ok);
   EXPECT_THAT(reports[2][2].text, HasSubstr("words arrived wrong; first, word 5:"));
-  EXPECT_EQ(reports[2][2].with, HostPortText(ports.nodes()[1]));
+  EXPECT_EQ(reports[2][2].with, EndpointText(ports.nodes()[1]));
 }
 
 TEST_F(Neighbours, WhoIsMissingIsNamedByBothAndBehindItNobodyIsBlamed) {
   const Ports ports(4);
   const Reports reports = Run(ports, {0, 1, 3}, Seconds{0.3});
   EXPECT_FALSE(reports[1][0].ok);  // can't reach node 2
-  EXPECT_EQ(reports[1][0].with, HostPortText(ports.nodes()[2]));
+  EXPECT_EQ(reports[1][0].with, EndpointText(ports.nodes()[2]));
   EXPECT_THAT(reports[1][0].text, HasSubstr("connecting: Connection refused"));
   EXPECT_FALSE(reports[3][1].ok);  // hears nothing of it
   EXPECT_THAT(reports[3][1].text, HasSubstr("it did not come within 0.3 s"));
   EXPECT_TRUE(reports[0][1].ok);  // is told by node 3
-  EXPECT_THAT(reports[0][1].text, HasSubstr("not finished, because of " + HostPortText(ports.nodes()[3])));
+  EXPECT_THAT(reports[0][1].text, HasSubstr("not finished, because of " + EndpointText(ports.nodes()[3])));
 }
 
 // Sends `text` to `place` and closes when the other side has.
-void Knock(const HostPort& place, const std::string& text) {
+void Knock(const Endpoint& place, const std::string& text) {
   const SystemClock clock;
   const absl::StatusOr<Fd> fd = ConnectTo(place, Budget(clock, Seconds{20}, {}));
   ASSERT_TRUE(fd.ok());
@@ -156,10 +156,10 @@ TEST(Wire, FramesAreReadBackAndDamageIsTold) {
 }
 
 TEST(Wire, Addresses) {
-  EXPECT_EQ(ParseHostPort("node1:29600")->host, "node1");
-  EXPECT_EQ(HostPortText(*ParseHostPort("[::1]:80")), "[::1]:80");
+  EXPECT_EQ(ParsePeer("node1:29600")->host, "node1");
+  EXPECT_EQ(EndpointText(*ParsePeer("[::1]:80")), "[::1]:80");
   for (const char* text : {"", "node1", ":1", "node1:", "node1:0", "node1:65536", "node1:x", "node1:80x"})
-    EXPECT_FALSE(ParseHostPort(text).ok()) << text;
+    EXPECT_FALSE(ParsePeer(text).ok()) << text;
 }
 
 }  // namespace

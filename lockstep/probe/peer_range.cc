@@ -9,7 +9,7 @@
 #include <set>
 #include <tuple>
 
-#include "lockstep/base/lower_median.h"
+#include "lockstep/base/median.h"
 #include "lockstep/incident/some.h"
 
 namespace lockstep::probe {

@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<std::string>> ParseTests(const std::string& text, boo
 absl::StatusOr<NodeReport> RunTests(const TestOptions& options, const Clock& clock, std::stop_token stop) {
   NodeReport report{.node = options.node.empty() ? HostName() : options.node, .isa = IsaText()};
   report.type = ProcessorText() + ", " + GpuText();
-  if (!options.nodes.empty()) report.address = HostPortText(options.nodes[options.self]);
+  if (!options.nodes.empty()) report.address = EndpointText(options.nodes[options.self]);
   double weights = 0;
   for (const Test& test : kTests) {
     if (Contains(options.tests, test.name)) weights += test.weight;

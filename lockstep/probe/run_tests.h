@@ -23,7 +23,7 @@ struct TestOptions {
   AlignedShape shape{};
   int repeat = 1;                 // of the aligned model, at least
   bool has_gpu = false;           // that none is found is a fault then
-  std::vector<HostPort> nodes{};  // the ring of the neighbours' test, this one among them
+  std::vector<Endpoint> nodes{};  // the ring of the neighbours' test, this one among them
   size_t self = 0;
   int listener = -1;  // that listens there; -1: the test makes one
   Seconds wait{10};   // for neighbours

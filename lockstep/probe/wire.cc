@@ -9,7 +9,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <future>
 #include <thread>
@@ -39,20 +38,18 @@ struct Found {
   Address address;
 };
 
-Found Ask(const HostPort& place, int flags) {
+Found Ask(const Endpoint& place, int flags) {
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
   Found found;
-  found.error = getaddrinfo(place.host.c_str(), std::to_string(place.port).c_str(), &hints, &list);
+  found.error = getaddrinfo(place.host.c_str(), std::to_string(place.port.value_or(0)).c_str(), &hints, &list);
   if (found.error != 0) return found;
   std::memcpy(&found.address.storage, list->ai_addr, list->ai_addrlen);
   found.address.bytes = list->ai_addrlen;
   freeaddrinfo(list);
   return found;
 }
-
-std::string Text(const HostPort& place) { return fmt::format("{}:{}", place.host, place.port); }
 
 // One attempt, within the budget.
 absl::StatusOr<Fd> ConnectOnce(const Address& address, const std::string& what, const Budget& budget) {
@@ -101,23 +98,14 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const char> bytes) {
   return frame;
 }
 
-absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  HostPort place;
-  bool valid = colon != std::string::npos && colon > 0;
-  if (valid) {
-    place.host = text.substr(0, colon);
-    if (place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']')
-      place.host = place.host.substr(1, place.host.size() - 2);
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, place.port);
-    valid = error == std::errc() && rest == end && place.port > 0;
-  }
-  if (!valid) return InvalidArgument("expected HOST:PORT with a port from 1 to 65535, found \"{}\"", text);
-  return place;
+absl::StatusOr<Endpoint> ParsePeer(const std::string& text) {
+  std::optional<Endpoint> peer = ParseEndpoint(text);
+  if (!peer || peer->port.value_or(0) == 0)
+    return InvalidArgument("expected HOST:PORT with a port from 1 to 65535, found \"{}\"", text);
+  return *std::move(peer);
 }
 
-absl::StatusOr<Address> Resolve(const HostPort& place, const Budget& budget) {
+absl::StatusOr<Address> Resolve(const Endpoint& place, const Budget& budget) {
   Found found = Ask(place, AI_NUMERICHOST | AI_NUMERICSERV);
   if (found.error == 0) return found.address;
   // Shared: the thread may outlive this call.
@@ -132,16 +120,16 @@ absl::StatusOr<Address> Resolve(const HostPort& place, const Budget& budget) {
   return found.address;
 }
 
-absl::StatusOr<Fd> Listen(const HostPort& place, const Budget& budget) {
+absl::StatusOr<Fd> Listen(const Endpoint& place, const Budget& budget) {
   LS_ASSIGN_OR_RETURN(const Address address, Resolve(place, budget));
   Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return Errno(errno, "listening at {}", Text(place));
+  if (!fd.valid()) return Errno(errno, "listening at {}", EndpointText(place));
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   constexpr int kBacklog = 16;
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0 ||
       listen(fd.get(), kBacklog) != 0) {
-    return Errno(errno, "listening at {}", Text(place));
+    return Errno(errno, "listening at {}", EndpointText(place));
   }
   return fd;
 }
@@ -156,7 +144,7 @@ absl::StatusOr<Fd> TakeOver(int listener) {
   return Fd(listener);
 }
 
-absl::StatusOr<Fd> ConnectTo(const HostPort& place, const Budget& budget) {
+absl::StatusOr<Fd> ConnectTo(const Endpoint& place, const Budget& budget) {
   LS_ASSIGN_OR_RETURN(const Address address, Resolve(place, budget));
   for (absl::Status last;;) {
     absl::StatusOr<Fd> connected = ConnectOnce(address, "connecting", budget);

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/host.h"
 #include "lockstep/base/status.h"
 #include "lockstep/probe/budget.h"
 
@@ -31,26 +32,22 @@ std::string EncodeFrame(const Frame& frame);
 // kDataLoss: it is none, and what was found instead.
 absl::StatusOr<Frame> DecodeFrame(std::span<const char> bytes);
 
-struct HostPort {
-  std::string host;
-  uint16_t port = 0;
-};
-// "node1:29600", "[::1]:29600"
-absl::StatusOr<HostPort> ParseHostPort(const std::string& text);
+// With its port, which is not 0.
+absl::StatusOr<Endpoint> ParsePeer(const std::string& text);
 
 struct Address {
   sockaddr_storage storage{};
   socklen_t bytes = 0;
 };
 // Names are asked for in a thread that is left behind if no answer comes in time.
-absl::StatusOr<Address> Resolve(const HostPort& place, const Budget& budget);
+absl::StatusOr<Address> Resolve(const Endpoint& place, const Budget& budget);
 
 // Non-blocking, as all sockets here.
-absl::StatusOr<Fd> Listen(const HostPort& place, const Budget& budget);
+absl::StatusOr<Fd> Listen(const Endpoint& place, const Budget& budget);
 // A socket of ours that listens already. An error: it is none.
 absl::StatusOr<Fd> TakeOver(int listener);
 // Tries again until the budget is over: the other side may not have begun to listen.
-absl::StatusOr<Fd> ConnectTo(const HostPort& place, const Budget& budget);
+absl::StatusOr<Fd> ConnectTo(const Endpoint& place, const Budget& budget);
 
 // Waits until one of the two is ready for `events` (of poll), or the budget is over; -1 stands for none. False: over.
 bool WaitFor(int first, short first_events, int second, short second_events, const Budget& budget);

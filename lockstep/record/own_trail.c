@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "lockstep/record/clock.h"
 
 /* Of the first variable that is set; else `otherwise`. */
 static uint32_t number_in_environment(const char* const names[], int otherwise) {
@@ -21,12 +22,6 @@ static uint32_t number_in_environment(const char* const names[], int otherwise) 
 static const char* const kRank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
 static const char* const kWorld[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
 static const char* const kEpoch[] = {"LOCKSTEP_EPOCH", NULL};
-
-static uint32_t nanoseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return (uint32_t)((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
-}
 
 static struct ls_trail* create(const char* directory, const char* source, const char* of_what, int rank, int size,
                                uint32_t capacity) {
@@ -44,7 +39,7 @@ static struct ls_trail* create(const char* directory, const char* source, const 
   for (int again = 0; made == NULL && again < 16; ++again) {
     /* A process may have several, and in containers all the rest comes again. */
     const int length = snprintf(path, sizeof path, "%s/epoch_%u.%s.%u.%08x.trail", directory, origin.epoch, origin.host,
-                                origin.pid, nanoseconds());
+                                origin.pid, (uint32_t)ls_clock_ns(CLOCK_BOOTTIME));
     if (length < 0 || (size_t)length >= sizeof path)
       errno = ENAMETOOLONG;
     else

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lockstep/record/clock.h"
+
 /* A cell is being written for nanoseconds; a reader that meets one looks this many times before it gives it up. */
 enum { kLooks = 1000 };
 /* In a place it waits, so long a time in all, for a writer that lost its processor in the middle. */
@@ -32,12 +34,6 @@ static uint32_t stamp_of(const struct ls_trail* trail, uint64_t at) { return (ui
 static void count(uint64_t* counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
 
 /* ---- making ---- */
-
-static int64_t clock_ns(clockid_t clock) {
-  struct timespec now;
-  clock_gettime(clock, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 /* Beyond the limit on files the kernel would end the process (SIGXFSZ), which is the job's. */
 static bool is_allowed(size_t bytes) {
@@ -70,7 +66,7 @@ struct ls_trail* ls_trail_create(const char* path, const struct ls_origin* origi
   trail->capacity = capacity;
   trail->places = LS_TRAIL_PLACES;
   trail->communicators = LS_TRAIL_COMMUNICATORS;
-  trail->wall_minus_boot_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_BOOTTIME);
+  trail->wall_minus_boot_ns = ls_clock_ns(CLOCK_REALTIME) - ls_clock_ns(CLOCK_BOOTTIME);
   trail->origin = *origin;
   __atomic_store_n(&trail->magic, LS_TRAIL_MAGIC, __ATOMIC_RELEASE);
   return trail;
@@ -257,7 +253,7 @@ int ls_trail_add_communicator(struct ls_trail* trail, uint64_t key) {
     if (!__atomic_compare_exchange_n(&trail->communicator[i].key, &none, key, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_RELAXED))
       continue;
-    trail->communicator[i].created_ns = clock_ns(CLOCK_BOOTTIME);
+    trail->communicator[i].created_ns = ls_clock_ns(CLOCK_BOOTTIME);
     return i;
   }
   return -1;

@@ -9,6 +9,7 @@
 #include "lockstep/base/host.h"
 #include "lockstep/base/json_at.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/steady.h"
 #include "lockstep/feed/door.h"
 #include "lockstep/relay/carrier.h"
 #include "lockstep/relay/far.h"
@@ -31,7 +32,7 @@ absl::StatusOr<Json> AskFar(const Far& far, grpc::ClientContext& context) {
 
 // A service that starts at the same time may be there a little later.
 absl::StatusOr<Json> AskPatiently(const Far& far, Seconds patience) {
-  const auto latest = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience.value);
+  const auto latest = std::chrono::steady_clock::now() + SteadyDuration(patience);
   for (;;) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kStatusAnswer);
@@ -73,8 +74,8 @@ absl::StatusOr<std::string> BytesOf(const std::vector<Fd>& fds) {
   if (info.st_size < 0 || info.st_size > kMostIdsBytes)
     return InvalidArgument("where: {} bytes of ids, expected at most {}", info.st_size, kMostIdsBytes);
   std::string bytes(static_cast<size_t>(info.st_size), '\0');
-  if (pread(fds[0].get(), bytes.data(), bytes.size(), 0) != info.st_size)
-    return Errno(errno, "where: reading {} bytes of ids", bytes.size());
+  if (ReadAt(fds[0].get(), std::as_writable_bytes(std::span(bytes)), 0) < bytes.size())
+    return Errno(errno == 0 ? EIO : errno, "where: reading {} bytes of ids", bytes.size());
   return bytes;
 }
 

@@ -22,6 +22,7 @@ using feed::JoinPacket;
 using feed::kItems;
 using feed::With;
 using testing::HasSubstr;
+using testing::Not;
 
 // What runs in one process of `lockstep feed serve`: a poller of its own, in a thread.
 template <typename What>
@@ -223,6 +224,8 @@ TEST_F(RelayTest, ATokenIsWanted) {
   EXPECT_TRUE(open(address(), token_).ok());
   const auto listen = [](const std::string& at) { return Message(Sender::Start({.address = at}).status()); };
   EXPECT_THAT(listen("0.0.0.0:0"), HasSubstr("give a token"));
+  EXPECT_THAT(listen("[::]:0"), HasSubstr("give a token"));
+  EXPECT_THAT(listen("[::1]:0"), Not(HasSubstr("give a token")));
   EXPECT_THAT(listen("29600"), HasSubstr("expected HOST:PORT"));
   EXPECT_THAT(listen(address()), HasSubstr("can't be had"));
 }

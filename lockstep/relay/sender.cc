@@ -170,10 +170,10 @@ class BatchSender final : public Sender, private Batches::Service {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sender>> Sender::Start(const SenderOptions& options) {
-  const size_t colon = options.address.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == options.address.size())
+  const std::optional<Endpoint> endpoint = ParseEndpoint(options.address);
+  if (!endpoint || !endpoint->port)
     return InvalidArgument("--listen {}: expected HOST:PORT, such as 0.0.0.0:29600", options.address);
-  if (options.token.empty() && !IsLoopback(options.address.substr(0, colon)))
+  if (options.token.empty() && !IsLoopback(endpoint->host))
     return InvalidArgument(
         "--listen {}: other machines could read this data: give a token (--token-file), or use 127.0.0.1",
         options.address);

@@ -3,10 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 
+#include "lockstep/base/number.h"
 #include "lockstep/reshape/dtype.h"
 #include "lockstep/reshape/pickled.h"
 #include "lockstep/reshape/torch_file.h"
@@ -69,11 +69,10 @@ bool IsBelow(std::string_view path) {
 // "__3_0.distcp" is of rank 3; -1: it has another name.
 int RankOf(std::string_view file) {
   constexpr int kMost = 1 << 24;
-  int rank = -1;
-  const char* past = file.data() + file.size();
   if (!file.starts_with("__")) return -1;
-  const auto [end, error] = std::from_chars(file.data() + 2, past, rank);
-  return error == std::errc() && end != past && *end == '_' && rank >= 0 && rank < kMost ? rank : -1;
+  file.remove_prefix(2);
+  const int rank = TakeNumber<int>(file).value_or(-1);
+  return file.starts_with('_') && rank >= 0 && rank < kMost ? rank : -1;
 }
 
 class Reader {

@@ -3,10 +3,10 @@
 #include <absl/strings/escaping.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lockstep/base/number.h"
 #include "lockstep/reshape/dcp.h"
 #include "lockstep/reshape/own.h"
 #include "lockstep/reshape/torch_file.h"
@@ -93,9 +93,8 @@ absl::StatusOr<Saved> OpenLatest(checkpoint::Disk& disk, const std::string& dire
   LS_ASSIGN_OR_RETURN(const Slice file, WholeFile(disk, directory + "/" + kLatest));
   LS_ASSIGN_OR_RETURN(std::string text, file.Text(0, std::min<uint64_t>(file.bytes, 32)));
   text.erase(std::find_if(text.begin(), text.end(), [](char c) { return c <= ' '; }), text.end());
-  int64_t iteration = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), iteration);
-  const bool number = error == std::errc() && end == text.data() + text.size() && iteration >= 0;
+  const int64_t iteration = WholeNumber<int64_t>(text).value_or(-1);
+  const bool number = iteration >= 0;
   if (!number && text != "release") return DataLoss("{}: \"{}\" is no iteration", file.path, text);
   const std::string folder = directory + "/" + (number ? fmt::format("iter_{:07}", iteration) : text);
   LS_ASSIGN_OR_RETURN(const Names names, disk.List(folder));

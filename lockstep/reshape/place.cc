@@ -3,9 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <nlohmann/json.hpp>
+
+#include "lockstep/base/number.h"
 
 namespace lockstep::reshape {
 namespace {
@@ -19,12 +20,10 @@ std::optional<std::vector<int>> SplitDimensions(std::string_view text) {
   while (!text.empty()) {
     constexpr std::string_view kShard = "Shard(dim=", kReplicate = "Replicate()";
     if (text.starts_with(kShard)) {
-      int dimension = -1;
       text.remove_prefix(kShard.size());
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), dimension);
-      if (error != std::errc() || dimension < 0) return std::nullopt;
-      dimensions.push_back(dimension);
-      text.remove_prefix(static_cast<size_t>(end - text.data()));
+      const std::optional<int> dimension = TakeNumber<int>(text);
+      if (!dimension || *dimension < 0) return std::nullopt;
+      dimensions.push_back(*dimension);
     } else if (text.starts_with(kReplicate)) {
       dimensions.push_back(-1);
       text.remove_prefix(kReplicate.size());

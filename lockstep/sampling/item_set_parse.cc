@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "lockstep/base/split.h"
 #include "lockstep/sampling/item_set.h"
 
 namespace lockstep::sampling {
@@ -107,15 +108,12 @@ absl::StatusOr<ItemSet> ParseItemSet(std::string_view text, TextPlace place) {
 
 absl::StatusOr<std::vector<ItemSet>> ParseItemSets(std::string_view text, const std::string& path) {
   if (text.empty()) return InvalidArgument("{}:1:1: an empty file; expected one line of item ids for each job", path);
-  if (text.ends_with('\n')) text.remove_suffix(1);
   std::vector<ItemSet> sets;
-  for (int line = 1;; ++line) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    LS_ASSIGN_OR_RETURN(ItemSet set, ParseItemSet(text.substr(0, end), {.path = path, .line = line}));
+  for (int line = 1; !text.empty(); ++line) {
+    LS_ASSIGN_OR_RETURN(ItemSet set, ParseItemSet(TakeLine(text), {.path = path, .line = line}));
     sets.push_back(std::move(set));
-    if (end == text.size()) return sets;
-    text.remove_prefix(end + 1);
   }
+  return sets;
 }
 
 }  // namespace lockstep::sampling

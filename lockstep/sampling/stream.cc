@@ -1,9 +1,9 @@
 #include "lockstep/sampling/stream.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "lockstep/base/check.h"
+#include "lockstep/base/number.h"
 #include "lockstep/sampling/random.h"
 
 namespace lockstep::sampling {
@@ -35,11 +35,9 @@ uint64_t Checksum(const StreamPlace& place) {
 
 absl::StatusOr<uint64_t> Number(std::string_view& text, std::string_view name) {
   const std::string_view word = Word(text);
-  uint64_t value = 0;
-  const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || rest != word.data() + word.size())
-    return InvalidArgument("state of a stream: expected its {}, found \"{}\"", name, word.substr(0, 40));
-  return value;
+  const auto value = WholeNumber<uint64_t>(word);
+  if (!value) return InvalidArgument("state of a stream: expected its {}, found \"{}\"", name, word.substr(0, 40));
+  return *value;
 }
 
 }  // namespace

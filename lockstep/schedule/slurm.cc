@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/base/number.h"
+
 namespace lockstep::schedule {
 namespace {
 
@@ -82,11 +84,11 @@ std::string MemoryPerNode(const std::string& tres, int nodes) {
   constexpr std::string_view kName = "mem=", kUnits = "MGTP";
   for (const std::string_view part : Split(tres, ",")) {
     if (!part.starts_with(kName)) continue;
-    double number = 0;
-    const auto [unit, error] = std::from_chars(part.data() + kName.size(), part.data() + part.size(), number);
-    const size_t power = unit != part.data() + part.size() ? kUnits.find(*unit) : 0;
-    if (error != std::errc() || power == std::string_view::npos || nodes <= 0) return "";
-    const auto megabytes = static_cast<int64_t>(std::ldexp(number, static_cast<int>(10 * power)));
+    std::string_view unit = part.substr(kName.size());
+    const auto number = TakeNumber<double>(unit);
+    const size_t power = unit.empty() ? 0 : kUnits.find(unit.front());
+    if (!number || power == std::string_view::npos || nodes <= 0) return "";
+    const auto megabytes = static_cast<int64_t>(std::ldexp(*number, static_cast<int>(10 * power)));
     return megabytes > 0 && megabytes % nodes == 0 ? fmt::format("{}M", megabytes / nodes) : "";
   }
   return "";

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "lockstep/base/background_thread.h"
+#include "lockstep/base/steady.h"
 #include "lockstep/schedule/command.h"
 
 namespace lockstep::schedule {
@@ -21,10 +22,6 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 constexpr Seconds kLongestPause{600}, kFarewell{5}, kRequeueWithin{10}, kLookForPending{0.2};
-
-Steady::duration Duration(Seconds length) {
-  return std::chrono::duration_cast<Steady::duration>(std::chrono::duration<double>(length.value));
-}
 
 bool Contains(const std::vector<std::string>& texts, const std::string& text) {
   return std::find(texts.begin(), texts.end(), text) != texts.end();
@@ -112,7 +109,7 @@ class SlurmDriver final : public Driver {
     std::unique_lock lock(mutex_);
     const auto changed = [this] { return changed_; };
     if (may_be_on_their_way_ || unfinished_) {
-      wake_.wait_for(lock, stop, Duration(options_.look_again), changed);
+      wake_.wait_for(lock, stop, SteadyDuration(options_.look_again), changed);
     } else {
       wake_.wait(lock, stop, changed);
     }
@@ -160,7 +157,7 @@ class SlurmDriver final : public Driver {
   }
 
   void AskFor(int count, const Wanted& wanted, const std::stop_token& stop) {
-    ask_not_before_ = Steady::now() + Duration(pause_);
+    ask_not_before_ = Steady::now() + SteadyDuration(pause_);
     pause_ = Seconds{std::min(2 * pause_.value, kLongestPause.value)};
     was_refused_ = false;
     absl::StatusOr<Words> submit = Compose(wanted, stop);
@@ -281,12 +278,12 @@ class SlurmDriver final : public Driver {
 }  // namespace
 
 int BeginNowMain(const std::string& job, Seconds at_most) {
-  const auto deadline = Steady::now() + Duration(at_most);
+  const auto deadline = Steady::now() + SteadyDuration(at_most);
   while (Steady::now() < deadline) {
     const auto text = RunCommand(ShowJob(job), {.at_most = kFarewell});
     const absl::StatusOr<JobShape> shape = text.ok() ? ParseJob(*text) : text.status();
     if (shape.ok() && shape->pending) return RunCommand(BeginSoon(job), {.at_most = kFarewell}).ok() ? 0 : 1;
-    std::this_thread::sleep_for(Duration(kLookForPending));
+    std::this_thread::sleep_for(SteadyDuration(kLookForPending));
   }
   return 1;
 }

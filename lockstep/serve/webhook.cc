@@ -18,17 +18,11 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/host.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/steady.h"
 #include "lockstep/http/url.h"
 
 namespace lockstep::serve {
 namespace {
-
-using std::chrono::duration_cast;
-using std::chrono::microseconds;
-
-microseconds Duration(Seconds seconds) {
-  return duration_cast<microseconds>(std::chrono::duration<double>(seconds.value));
-}
 
 // The socket of the request in flight, held by a second descriptor: the library may close its own at any moment and the
 // number may by then mean something else. Shutting this one down ends connect, send and receive alike.
@@ -110,7 +104,7 @@ class Webhook::Impl {
 
   bool Drain(Seconds at_most) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, Duration(at_most), [this] { return waiting_.empty() && !busy_; });
+    return changed_.wait_for(lock, SteadyDuration(at_most), [this] { return waiting_.empty() && !busy_; });
   }
 
  private:
@@ -153,7 +147,7 @@ class Webhook::Impl {
     std::mutex mutex;
     std::unique_lock lock(mutex);
     std::condition_variable_any never;
-    never.wait_for(lock, stop, Duration(length), [] { return false; });
+    never.wait_for(lock, stop, SteadyDuration(length), [] { return false; });
     return !stop.stop_requested();
   }
 
@@ -205,7 +199,7 @@ class Webhook::Impl {
     if (url_.tls) client = std::make_unique<httplib::SSLClient>(url_.host, url_.port);
 #endif
     if (!client) client = std::make_unique<httplib::ClientImpl>(url_.host, url_.port);
-    const microseconds timeout = Duration(options_.timeout);
+    const auto timeout = SteadyDuration(options_.timeout);
     client->set_connection_timeout(timeout);
     client->set_read_timeout(timeout);
     client->set_write_timeout(timeout);

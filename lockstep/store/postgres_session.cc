@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <chrono>
 
+#include "lockstep/base/steady.h"
+
 namespace lockstep::store {
 namespace {
 
@@ -100,10 +102,7 @@ class Session final : public PostgresSession {
     return Unavailable("PostgreSQL: {}", why);
   }
   std::string ErrorText() const { return OneLine(pq_.error_message(connection_)); }
-  void Await(Seconds at_most) {
-    deadline_ = steady_clock::now() +
-                std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(at_most.value));
-  }
+  void Await(Seconds at_most) { deadline_ = steady_clock::now() + SteadyDuration(at_most); }
   // False: the time is up.
   bool Poll(short events) const;
   bool Send(const std::string& sql, const std::vector<std::string>& parameters);

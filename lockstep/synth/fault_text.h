@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/number.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::synth {
@@ -54,8 +54,10 @@ inline absl::StatusOr<FaultText> SplitFault(std::string_view text) {
 // The whole text is that number.
 template <typename Number>
 bool ParseNumber(std::string_view text, Number& value) {
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && rest == text.data() + text.size() && std::isfinite(static_cast<double>(value));
+  const std::optional<Number> number = WholeNumber<Number>(text);
+  if (!number || !std::isfinite(static_cast<double>(*number))) return false;
+  value = *number;
+  return true;
 }
 
 // A fault of the kinds `forms`, in the order of their enumeration; `set` takes a key of its form and the value, and

@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "lockstep/base/median.h"
 #include "lockstep/term/lines.h"
 #include "lockstep/term/text.h"
 
@@ -78,10 +79,7 @@ double Median(const Json& ranks) {
   for (const Json& rank : ranks) {
     if (const double time = term::Number(rank, "step_time_s"); time == time) times.push_back(time);
   }
-  if (times.empty()) return std::nan("");
-  const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+  return times.empty() ? std::nan("") : UpperMedian(std::move(times));
 }
 
 // Of a job that is compared with a plan: "  plan 1200 ms (+19 %)".

@@ -1,10 +1,10 @@
 #include "lockstep/trace/chrome_trace.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
+#include "lockstep/base/number.h"
 #include "lockstep/trace/json_scan.h"
 
 namespace lockstep::trace {
@@ -15,21 +15,13 @@ constexpr size_t kLongestEvent = 16 << 20;
 constexpr size_t kLongestMember = 1 << 20;
 constexpr int64_t kLatest = 2'200'000'000'000'000;  // us since 1970: in 2039; differences of such times fit in 64 bits
 
-template <typename Number>
-std::optional<Number> Parse(std::string_view text) {
-  Number number{};
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || rest != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 // Microseconds as nanoseconds, without a double between: an epoch in nanoseconds has more digits than that holds.
 std::optional<int64_t> Nanoseconds(std::string_view text) {
   constexpr int64_t kPerMicro = 1000;
   const size_t point = text.find('.');
-  const std::optional<int64_t> whole = Parse<int64_t>(text.substr(0, point));
+  const std::optional<int64_t> whole = WholeNumber<int64_t>(text.substr(0, point));
   if (!whole) {
-    const std::optional<double> micros = Parse<double>(text);  // 1.5e6
+    const std::optional<double> micros = WholeNumber<double>(text);  // 1.5e6
     if (!micros || !(std::abs(*micros) < static_cast<double>(kLatest))) return std::nullopt;
     return std::llround(*micros * kPerMicro);
   }
@@ -38,7 +30,7 @@ std::optional<int64_t> Nanoseconds(std::string_view text) {
   if (point != std::string_view::npos)
     for (const char digit : text.substr(point + 1)) {
       if (digit < '0' || digit > '9') {
-        const std::optional<double> micros = Parse<double>(text);  // 1.5e6
+        const std::optional<double> micros = WholeNumber<double>(text);  // 1.5e6
         if (!micros || !(std::abs(*micros) < static_cast<double>(kLatest))) return std::nullopt;
         return std::llround(*micros * kPerMicro);
       }
@@ -89,8 +81,8 @@ Scanned ScanEvent(Cursor& cursor, ChromeEvent& event, std::string_view& first_ke
 
 }  // namespace
 
-std::optional<int64_t> JsonValue::integer() const { return Parse<int64_t>(text()); }
-std::optional<uint64_t> JsonValue::unsigned_integer() const { return Parse<uint64_t>(text()); }
+std::optional<int64_t> JsonValue::integer() const { return WholeNumber<int64_t>(text()); }
+std::optional<uint64_t> JsonValue::unsigned_integer() const { return WholeNumber<uint64_t>(text()); }
 
 void ForEachMember(std::string_view object, const std::function<bool(std::string_view, JsonValue)>& use) {
   if (!object.starts_with('{')) return;

@@ -6,18 +6,14 @@
 #include <numeric>
 #include <utility>
 
+#include "lockstep/base/median.h"
+
 namespace lockstep::trace {
 namespace {
 
 using Ends = std::vector<std::pair<size_t, int64_t>>;  // of one communication, by rank
 
 constexpr int kRounds = 3;
-
-double Median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return values.size() % 2 == 1 ? *middle : (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
 
 std::vector<size_t> RanksOf(const Ends& members) {
   std::vector<size_t> ranks;
@@ -58,11 +54,11 @@ class Coarse {
         of_parts[part_[rank]].push_back(relative);
         all.push_back(relative);
       }
-      const double middle = Median(all);
-      for (auto& [part, relative] : of_parts) late[part].push_back(Median(relative) - middle);
+      const double middle = MedianInPlace(all);
+      for (auto& [part, relative] : of_parts) late[part].push_back(MedianInPlace(relative) - middle);
     }
     std::map<size_t, double> shift;
-    for (auto& [part, values] : late) shift[part] = Median(values);
+    for (auto& [part, values] : late) shift[part] = MedianInPlace(values);
     const size_t joined = late.begin()->first;
     for (size_t rank = 0; rank < part_.size(); ++rank)
       if (const auto found = shift.find(part_[rank]); found != shift.end()) {
@@ -89,24 +85,24 @@ std::vector<ClockOffset> FitClocks(size_t ranks, const std::vector<Ends>& ends) 
       for (const auto& [rank, end] : members)
         relative.push_back(static_cast<double>(end - origin) + clocks[rank].offset_ns);
       std::vector<double> sorted = relative;
-      const double middle = Median(sorted);
+      const double middle = MedianInPlace(sorted);
       for (size_t i = 0; i < members.size(); ++i) late[members[i].first].push_back(relative[i] - middle);
     }
     for (size_t rank = 0; rank < ranks; ++rank) {
       if (late[rank].empty()) continue;
       if (round < kRounds) {
-        clocks[rank].offset_ns -= Median(late[rank]);
+        clocks[rank].offset_ns -= MedianInPlace(late[rank]);
         continue;
       }
       for (double& one : late[rank]) one = std::abs(one);
-      clocks[rank].error_ns = 1.4826 * Median(late[rank]);
+      clocks[rank].error_ns = 1.4826 * MedianInPlace(late[rank]);
     }
   }
   std::vector<double> offsets;
   offsets.reserve(clocks.size());
   for (const ClockOffset& clock : clocks) offsets.push_back(clock.offset_ns);
   if (offsets.empty()) return clocks;
-  const double middle = Median(offsets);
+  const double middle = MedianInPlace(offsets);
   for (ClockOffset& clock : clocks) clock.offset_ns -= middle;
   return clocks;
 }

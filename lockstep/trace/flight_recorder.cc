@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/number.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/dump.h"
@@ -43,9 +43,7 @@ std::optional<int> RankOfName(const std::string& path) {
   if (last == std::string::npos) return std::nullopt;
   const size_t before = name.find_last_not_of("0123456789", last);
   const size_t first = before == std::string::npos ? 0 : before + 1;
-  int rank = 0;
-  const auto [rest, error] = std::from_chars(name.data() + first, name.data() + last + 1, rank);
-  return error == std::errc() ? std::optional(rank) : std::nullopt;
+  return WholeNumber<int>(std::string_view(name).substr(first, last + 1 - first));
 }
 
 bool LooksLikeADump(const std::string& path) {
@@ -90,11 +88,9 @@ std::optional<Transfer> ParseTransfer(std::string_view name) {
   if (!sends && !name.starts_with("recv ")) return std::nullopt;
   const size_t arrow = name.find(sends ? "->" : "<-");
   if (arrow == std::string_view::npos) return std::nullopt;
-  int64_t peer = 0;
-  const char *begin = name.data() + arrow + 2, *end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(begin, end, peer);
-  if (error != std::errc() || rest != end || peer < 0) return std::nullopt;
-  return Transfer{sends ? Direction::kSend : Direction::kReceive, peer};
+  const auto peer = WholeNumber<int64_t>(name.substr(arrow + 2));
+  if (!peer || *peer < 0) return std::nullopt;
+  return Transfer{sends ? Direction::kSend : Direction::kReceive, *peer};
 }
 
 // Puts the dumps of all ranks into one log.
@@ -260,8 +256,8 @@ class Collector {
     const Json& status = At(dump, "pg_status");
     if (!status.is_object()) return;
     std::vector<int64_t> ids, names;
-    for (const auto& [id, counts] : status.items()) ids.push_back(NumberOr(id, -1));
-    for (const auto& [name, group] : groups_) names.push_back(NumberOr(name, -1));
+    for (const auto& [id, counts] : status.items()) ids.push_back(WholeNumber<int64_t>(id).value_or(-1));
+    for (const auto& [name, group] : groups_) names.push_back(WholeNumber<int64_t>(name).value_or(-1));
     std::sort(ids.begin(), ids.end());
     std::sort(names.begin(), names.end());
     std::map<std::string, std::string> by_order;
@@ -283,12 +279,6 @@ class Collector {
   // Numbers begin at 1, and torch says -1 of none yet. -1: not told.
   static int64_t CountAt(const Json& counts, const char* key) {
     return At(counts, key).is_number_integer() ? std::max<int64_t>(0, IntegerAt(counts, key, -1)) : -1;
-  }
-
-  static int64_t NumberOr(const std::string& text, int64_t otherwise) {
-    int64_t number = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return error == std::errc() && rest == text.data() + text.size() ? number : otherwise;
   }
 
   CommLog log_;

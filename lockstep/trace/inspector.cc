@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/median.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/clocks.h"
@@ -294,11 +295,10 @@ class Joiner {
       for (const Done& op : stream.ops)
         if (Created(op) >= 0) times.push_back(Created(op));
     if (times.empty()) return;
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
+    const int64_t middle = UpperMedian(std::move(times));
     for (auto& [key, stream] : streams_)
       for (Done& op : stream.ops)
-        if (Created(op) >= 0 && std::abs(Created(op) - *middle) > kSpanNs / 2) {
+        if (Created(op) >= 0 && std::abs(Created(op) - middle) > kSpanNs / 2) {
           op.launched_ns = op.began_ns = op.ended_ns = -1;
           Count(log_.counters, "times_without_sense", 1);
         }

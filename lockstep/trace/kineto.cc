@@ -14,6 +14,7 @@
 #include "lockstep/trace/kineto_name.h"
 #include "lockstep/trace/kineto_told.h"
 #include "lockstep/trace/nsys.h"
+#include "lockstep/trace/time_range.h"
 
 namespace lockstep::trace {
 namespace {
@@ -27,10 +28,6 @@ constexpr std::string_view kOnDevice = "gpu_user_annotation";
 constexpr std::string_view kHostLaunch = "c10d::";  // with which the script hands a communication to gloo's threads
 // Ops of the host are the compute of a job without devices. There they are few; before a device's they are let go.
 constexpr size_t kMostHostOps = 4 << 20;
-
-// Differences of times in range fit in 64 bits.
-constexpr int64_t kLatest = 2'200'000'000'000'000'000, kLongest = 100'000'000'000'000'000;  // ns: in 2039; three years
-bool IsInRange(int64_t ns) { return ns > -kLatest && ns < kLatest; }
 
 bool IsKernel(std::string_view category) { return category == "kernel" || category == "Kernel"; }
 bool IsDeviceWork(std::string_view category) {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <iterator>
 
-#include "lockstep/base/lower_median.h"
+#include "lockstep/base/median.h"
 
 namespace lockstep::trace {
 namespace {

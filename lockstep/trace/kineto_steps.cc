@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "lockstep/base/median.h"
 #include "lockstep/trace/kineto_places.h"
 #include "lockstep/trace/kineto_rings.h"
 
@@ -102,12 +103,6 @@ Value MostCommon(const std::vector<Value>& values) {
       ->first;
 }
 
-size_t Middle(std::vector<size_t> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // The steps of a role, and what they have in common.
 class Role {
  public:
@@ -170,9 +165,9 @@ class Role {
     const std::vector<size_t> none(count, RoleForm::kNever);
     Places places{{}, none, none};
     for (size_t i = 0; i < count; ++i) {
-      places.inputs.push_back(std::max(i == 0 ? 0 : places.inputs.back(), Middle(inputs[i])));
+      places.inputs.push_back(std::max(i == 0 ? 0 : places.inputs.back(), UpperMedian(inputs[i])));
       if (IsAwaited(awaited[i].size(), inputs[i].size()))
-        places.awaited[i] = std::max(Middle(awaited[i]), places.inputs[i]);
+        places.awaited[i] = std::max(UpperMedian(awaited[i]), places.inputs[i]);
       if (IsAwaited(behind[i].size(), inputs[i].size())) places.behind[i] = MostCommon(behind[i]);
     }
     return places;

@@ -1,7 +1,8 @@
 #include "lockstep/trace/kineto_told.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "lockstep/base/number.h"
 
 namespace lockstep::trace {
 namespace {
@@ -9,17 +10,15 @@ namespace {
 // "[0, 1, 5]"; none where it was shortened ("...") or is something else.
 std::optional<std::vector<int>> RankList(std::string_view text) {
   std::vector<int> ranks;
-  size_t at = text.find('[');
-  if (at == std::string_view::npos) return std::nullopt;
-  for (++at; at < text.size() && text[at] != ']';) {
-    int rank = 0;
-    const auto [rest, error] = std::from_chars(text.data() + at, text.data() + text.size(), rank);
-    if (error != std::errc()) return std::nullopt;
-    ranks.push_back(rank);
-    at = static_cast<size_t>(rest - text.data());
-    while (at < text.size() && (text[at] == ',' || text[at] == ' ')) ++at;
+  const size_t open = text.find('[');
+  if (open == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(open + 1);
+  while (!text.starts_with(']')) {
+    const std::optional<int> rank = TakeNumber<int>(text);
+    if (!rank) return std::nullopt;
+    ranks.push_back(*rank);
+    text.remove_prefix(std::min(text.find_first_not_of(", "), text.size()));
   }
-  if (at >= text.size()) return std::nullopt;
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }

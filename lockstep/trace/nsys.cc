@@ -16,6 +16,7 @@
 #include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/kernel_name.h"
 #include "lockstep/trace/kineto_name.h"
+#include "lockstep/trace/time_range.h"
 
 namespace lockstep::trace {
 namespace {
@@ -23,7 +24,6 @@ namespace {
 constexpr std::string_view kMagic = "SQLite format 3";
 constexpr char kGraphs[] = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";  // each launch as a whole, without its kernels
 constexpr int kProcessShift = 24;                              // of a globalPid or globalTid: below it is the thread
-constexpr int64_t kLatest = 2'200'000'000'000'000'000;         // ns: in 2039
 
 class Row {
  public:
@@ -108,13 +108,16 @@ class Reader {
   absl::Status ReadOrigin() {
     if (!database_.Has("TARGET_INFO_SESSION_START_TIME")) return absl::OkStatus();
     return database_.Each("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME",
-                          [&](const Row& row) { origin_ns_ = IsTime(row.Integer(0)) ? row.Integer(0) : 0; });
+                          [&](const Row& row) { origin_ns_ = IsInRange(row.Integer(0)) ? row.Integer(0) : 0; });
   }
 
   absl::Status ReadLaunches() {
     if (!database_.Has("CUPTI_ACTIVITY_KIND_RUNTIME")) return absl::OkStatus();
     return database_.Each("SELECT globalTid, correlationId, start FROM CUPTI_ACTIVITY_KIND_RUNTIME",
-                          [&](const Row& row) { launches_[Key(row.Integer(0), row.Integer(1))] = row.Integer(2); });
+                          [&](const Row& row) {
+                            if (!IsInRecording(row.Integer(2))) return;
+                            launches_[Key(row.Integer(0), row.Integer(1))] = row.Integer(2);
+                          });
   }
 
   absl::Status ReadWork() {
@@ -132,7 +135,7 @@ class Reader {
         fmt::format("SELECT start, end, deviceId, streamId, correlationId, globalPid, {} FROM {}", name, table),
         [&](const Row& row) {
           const int64_t begin = row.Integer(0), end = row.Integer(1);
-          if (!IsTime(begin) || !IsTime(end) || end < begin) return void(++out_of_range_);
+          if (!IsInRecording(begin) || !IsInRecording(end) || end < begin) return void(++out_of_range_);
           processes_.insert(row.Integer(5) >> kProcessShift);
           DeviceOp op{origin_ns_ + begin, end - begin, kNoTime, StreamOf(row.Integer(2), row.Integer(3)), kNoIndex};
           const auto launch = launches_.find(Key(row.Integer(5), row.Integer(4)));
@@ -156,7 +159,7 @@ class Reader {
           std::match_results<std::string_view::const_iterator> match;
           if (!std::regex_match(words.begin(), words.end(), match, step)) return;
           const int64_t begin = row.Integer(0), end = row.Integer(1);
-          if (!IsTime(begin) || !IsTime(end) || end < begin) return void(++out_of_range_);
+          if (!IsInRecording(begin) || !IsInRecording(end) || end < begin) return void(++out_of_range_);
           int64_t number = 0;
           std::from_chars(words.data() + match.position(1), words.data() + words.size(), number);
           rank_.steps.push_back({number, origin_ns_ + begin, end - begin});
@@ -178,7 +181,6 @@ class Reader {
     Count(rank_.counters, "steps_of_the_same_number", rank_.steps.size() - numbers.size());
   }
 
-  static bool IsTime(int64_t ns) { return ns >= 0 && ns < kLatest / 2; }
   static uint64_t Key(int64_t process, int64_t correlation) {
     return (static_cast<uint64_t>(process) >> kProcessShift << 32U) ^ static_cast<uint64_t>(correlation);
   }

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <optional>
+
+#include "lockstep/base/number.h"
+#include "lockstep/base/split.h"
 
 namespace lockstep::trace::ras_text {
 namespace {
@@ -14,18 +16,7 @@ constexpr int64_t kMostDevices = 1024;  // of a process
 
 // ---- lines ----
 
-std::string_view Trim(std::string_view line) {
-  constexpr std::string_view kSpace = " \t\r";
-  const size_t first = line.find_first_not_of(kSpace);
-  return first == std::string_view::npos ? "" : line.substr(first, line.find_last_not_of(kSpace) - first + 1);
-}
-
-std::string_view NextLine(std::string_view& text) {
-  const size_t stop = text.find('\n');
-  const std::string_view line = text.substr(0, stop);
-  text.remove_prefix(stop == std::string_view::npos ? text.size() : stop + 1);
-  return Trim(line);
-}
+std::string_view NextLine(std::string_view& text) { return Trim(TakeLine(text)); }
 
 // What stands in the place of each {} of the pattern; nothing: the line is another one.
 using Words = std::vector<std::string_view>;
@@ -47,10 +38,8 @@ std::optional<Words> Match(std::string_view line, std::string_view pattern) {
 }
 
 std::optional<int64_t> NumberOf(std::string_view text) {
-  int64_t number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || rest != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  const auto number = WholeNumber<int64_t>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 Words Split(std::string_view text, std::string_view separators) {

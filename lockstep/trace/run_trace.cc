@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/median.h"
 #include "lockstep/record/file.h"
 #include "lockstep/trace/comm_log.h"
 #include "lockstep/trace/trails.h"
@@ -71,14 +72,9 @@ absl::Status ReadSteps(const std::string& path, const std::map<int, int64_t>& fi
 }
 
 double MedianDistance(std::vector<double> values) {  // to their median
-  const auto middle = [&values] {
-    const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), at, values.end());
-    return *at;
-  };
-  const double median = middle();
+  const double median = UpperMedian(values);
   for (double& value : values) value = std::abs(value - median);
-  return middle();
+  return UpperMedian(std::move(values));
 }
 
 // One rank's communication in one step, in the order of launch, and what the step consists of.

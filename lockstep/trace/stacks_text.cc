@@ -1,7 +1,6 @@
 #include "lockstep/trace/stacks_text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -9,6 +8,8 @@
 #include <system_error>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/number.h"
+#include "lockstep/base/split.h"
 #include "lockstep/trace/byte_source.h"
 
 namespace lockstep::trace {
@@ -20,23 +21,6 @@ constexpr std::string_view kNode = "node ", kRank = "rank ", kPid = " (pid ", kP
                            kState = " state ";
 constexpr int kMostRanks = 1 << 24;
 constexpr size_t kUsualFrames = 16;  // to make room for all at once
-
-std::string_view TakeLine(std::string_view& text) {
-  std::string_view line = text.substr(0, text.find('\n'));
-  text.remove_prefix(std::min(line.size() + 1, text.size()));
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
-}
-
-// A number that `text` begins with, which is taken off.
-template <typename Int>
-std::optional<Int> TakeNumber(std::string_view& text) {
-  Int value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || value < 0) return std::nullopt;
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
-  return value;
-}
 
 std::optional<ProcessRole> RoleNamed(std::string_view name) {
   const auto* const found = std::find(std::begin(kRoleNames), std::end(kRoleNames), name);
@@ -50,7 +34,7 @@ std::optional<ProcessStack> ParseHead(std::string_view line) {
   line.remove_prefix(kRank.size());
   ProcessStack stack;
   const std::optional<int> rank = TakeNumber<int>(line);
-  if (!rank || *rank >= kMostRanks) return std::nullopt;
+  if (!rank || *rank < 0 || *rank >= kMostRanks) return std::nullopt;
   stack.rank = *rank;
   if (line.starts_with(", ")) {
     line.remove_prefix(2);
@@ -63,7 +47,7 @@ std::optional<ProcessStack> ParseHead(std::string_view line) {
   if (!line.starts_with(kPid)) return std::nullopt;
   line.remove_prefix(kPid.size());
   const std::optional<int64_t> pid = TakeNumber<int64_t>(line);
-  if (!pid || !line.starts_with(')')) return std::nullopt;
+  if (!pid || *pid < 0 || !line.starts_with(')')) return std::nullopt;
   stack.pid = *pid;
   return stack;
 }
@@ -80,7 +64,8 @@ class Parser {
 
   absl::StatusOr<std::vector<ProcessStack>> Run(std::string_view text) {
     while (!text.empty()) {
-      const std::string_view line = TakeLine(text);
+      std::string_view line = TakeLine(text);
+      if (line.ends_with('\r')) line.remove_suffix(1);
       ++number_;
       LS_RETURN_IF_ERROR(Take(line));
     }

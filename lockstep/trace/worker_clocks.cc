@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "lockstep/base/lower_median.h"
+#include "lockstep/base/median.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/clocks.h"
 

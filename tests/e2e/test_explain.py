@@ -110,21 +110,22 @@ class Explain(unittest.TestCase):
         (self.folder / "rank-3.json").write_bytes(text[:len(text) // 2])
         self.assertEqual(1, self.explain("--kineto", *files[:3], "rank-3.json")["counters"]["damaged_events"])
 
-    def nsys_file(self, profile, path):
-        """What the PyTorch profiler wrote as Nsight Systems exports it: tables, columns and units are its own."""
+    def nsys_file(self, profile, path, early_s=0):
+        """What the PyTorch profiler wrote as Nsight Systems exports it: tables, columns and units are its own. `early_s`: how long its session had run."""
         events = json.loads(gzip.decompress(profile.read_bytes()))["traceEvents"]
-        first = min(event["ts"] for event in events if event["ph"] == "X")
+        first = min(event["ts"] for event in events if event["ph"] == "X") - early_s * 1e6
         ns = lambda micros, since=0: round((micros - since) * 1000)
         process, names = 4711 << 24, {}
+        path.unlink(missing_ok=True)
         with contextlib.closing(sqlite3.connect(path)) as database, database:
-            database.executescript("""
+            database.executescript(f"""
                 CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
                 CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTime TEXT, localTime TEXT);
                 CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER,
                     correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER);
                 CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER);
                 CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, textId INTEGER);
-                INSERT INTO TARGET_INFO_SESSION_START_TIME (utcEpochNs) VALUES (1700000000000000000);
+                INSERT INTO TARGET_INFO_SESSION_START_TIME (utcEpochNs) VALUES ({1700000000000000000 - early_s * 10**9});
             """)
             for event in events:
                 if event["ph"] != "X":
@@ -152,6 +153,9 @@ class Explain(unittest.TestCase):
         self.assertEqual([("worker", [2])], self.named(report))
         self.assertEqual(same["step_s"], report["step_s"])
         self.assertEqual(6, report["steps"])
+        self.nsys_file(profiles[1], files[1], early_s=700)
+        early = self.explain("--nsys", *files)
+        self.assertEqual([report["step_s"], report["clocks"]], [early["step_s"], early["clocks"]])
         self.assertEqual([2, 0], [self.explain(self.folder)[key] for key in ("jobs", "damaged")])  # these, and the profiles below
         with contextlib.closing(sqlite3.connect(files[1])) as database, database:
             database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = globalPid * 2 WHERE rowid = 5")

@@ -1,6 +1,7 @@
 // The middle of some values, and how far they lie from it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <utility>
@@ -10,7 +11,7 @@
 
 namespace lockstep {
 
-// Of an even number the lower of the two. 0 of none. Cost: linear.
+// Of an even number the lower of the two, the upper one, or the mean of both. 0 of none. Cost: linear.
 template <typename Number>
 Number LowerMedian(std::vector<Number> values) {
   if (values.empty()) return 0;
@@ -18,6 +19,25 @@ Number LowerMedian(std::vector<Number> values) {
   SelectNth(values, middle);
   return values[middle];
 }
+
+template <typename Number>
+Number UpperMedian(std::vector<Number> values) {
+  if (values.empty()) return 0;
+  const size_t middle = values.size() / 2;
+  SelectNth(values, middle);
+  return values[middle];
+}
+
+// Leaves the values in another order.
+inline double MedianInPlace(std::vector<double>& values) {
+  if (values.empty()) return 0;
+  const size_t middle = values.size() / 2;
+  SelectNth(values, middle);
+  if (values.size() % 2 == 1) return values[middle];
+  const double below = *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle));
+  return (values[middle] + below) / 2;
+}
+inline double Median(std::vector<double> values) { return MedianInPlace(values); }
 
 // The standard deviation that normally distributed values would have which lie as far from `middle`: 1.4826 times the
 // lower median distance. A minority that lies anywhere does not change it.
