@@ -45,6 +45,17 @@ TEST(Layout, ByItsKeys) {
   EXPECT_THAT(Error("schedule=gpipe"), HasSubstr("expected 1f1b, zb-h1, zb-2p or dualpipe"));
 }
 
+// Each rank has as many heads of keys and values as any other, or one that several have.
+TEST(Layout, HeadsOfKeysAndValuesAreSplitToo) {
+  Workload work = TestWorkload();
+  work.heads = 28, work.kv_heads = 4, work.head_dim = 128, work.hidden = 28 * 128, work.accelerators = 56;
+  EXPECT_THAT(Error("tp=7,mbs=1", work),
+              HasSubstr("28 heads, 4 of keys and values, can't be split over tp 7: it can be 1, 2, 4 or 28"));
+  work.accelerators = 28, work.global_batch = 14;
+  EXPECT_EQ(Error("tp=2", work), "");
+  EXPECT_EQ(Error("tp=28", work), "");
+}
+
 TEST(Layout, SaysWhatDoesNotDivideAndWhatWould) {
   EXPECT_THAT(Error("tp=4,pp=8"), HasSubstr("is 32, but there are 16"));
   EXPECT_THAT(Error("tp=16,dp=2"), HasSubstr("is 32, but there are 16"));

@@ -75,12 +75,12 @@ Held HeldBy(const Workload& w, double layers, double mixed) {
   return {rest / w.tp, experts / w.ep * mixed, h * w.vocabulary / w.tp * w.EndEmbeddings()};
 }
 
-// Columns of what attention keeps: queries, keys, values and the output. Where positions turn queries and keys, as in
-// models with gated MLPs, these are copies, and the values keep alive what came out of one product with them. Of the
-// latent kind also what its own norms take and give.
+// Columns of what attention keeps, on all ranks of tp: queries, keys, values and the output. Where positions turn
+// queries and keys, as in models with gated MLPs, these are copies, and the values keep alive what came out of one
+// product with them. Of the latent kind also what its own norms take and give.
 double AttentionColumns(const Workload& w) {
   const double heads = w.heads;
-  if (w.latent.kv_rank == 0) return (w.gated ? 3.0 : 2.0) * w.head_dim * (heads + w.kv_heads);
+  if (w.latent.kv_rank == 0) return (w.gated ? 3.0 : 2.0) * w.head_dim * (heads + w.tp * w.LocalKvHeads());
   const double turned = 2.0 * w.head_dim, beside_values = w.head_dim - w.latent.rope, values = 2.0 * w.latent.value_dim;
   return heads * (turned + beside_values + values) + 2.0 * (w.latent.q_rank + w.latent.kv_rank) + w.latent.rope;
 }

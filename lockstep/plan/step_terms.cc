@@ -106,8 +106,8 @@ class Model {
   }
 
   double Projections() const {
-    const double h = w_.hidden, inner = double(w_.heads) * w_.head_dim, kv = double(w_.kv_heads) * w_.head_dim;
-    return Gemm(tokens_, (inner + 2 * kv) / w_.tp, h) + Gemm(tokens_, h, inner / w_.tp);
+    const double h = w_.hidden, inner = double(w_.heads) / w_.tp * w_.head_dim, kv = w_.LocalKvHeads() * w_.head_dim;
+    return Gemm(tokens_, inner + 2 * kv, h) + Gemm(tokens_, h, inner);
   }
   // What is compressed is so on each rank of tp; what comes out of it is split.
   double LatentProjections() const {
@@ -192,7 +192,7 @@ class Model {
 
   double Context(double attention) const {
     if (w_.cp == 1) return 0;
-    const double bytes = 2 * kBytes * tokens_ * w_.kv_heads * w_.head_dim / w_.tp * (w_.cp - 1);
+    const double bytes = 2 * kBytes * tokens_ * w_.LocalKvHeads() * w_.head_dim * (w_.cp - 1);
     return std::max(0.0, bytes / Rate(w_.cp, w_.tp) + r_.latency - r_.context_hidden * attention);
   }
 

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <tuple>
+
 #include "lockstep/plan/memory.h"
 
 namespace lockstep::plan {
@@ -70,6 +72,22 @@ TEST(Step, SlidingWindowsByHand) {
   Workload unfused = work;
   unfused.window = {};
   EXPECT_EQ(Seconds1(work), Seconds1(unfused)) << "the whole square is computed, and masked";
+}
+
+// Each of four ranks has one of two heads of keys and values, as of four; of one rank the half of them is half as much.
+TEST(Step, RanksShareHeadsOfKeysAndValues) {
+  const auto with = [](int kv_heads, int tp) {
+    Workload work = Small();
+    work.kv_heads = kv_heads, work.tp = tp, work.cp = 2, work.dp = 8 / tp / 2, work.sequence_parallel = tp > 1;
+    return work;
+  };
+  const auto all = [&](int kv_heads, int tp) {
+    const LayerSeconds layer = TermsOf(with(kv_heads, tp), Perfect()).forward;
+    return std::tuple(layer.gemm, layer.context, PredictMemory(with(kv_heads, tp)).activations);
+  };
+  EXPECT_EQ(all(2, 4), all(4, 4));
+  EXPECT_LT(all(4, 4), all(8, 4));
+  EXPECT_LT(all(2, 2), all(4, 2));
 }
 
 TEST(Step, PartsSumToTheTotal) {
