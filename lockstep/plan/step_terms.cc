@@ -51,6 +51,7 @@ class Model {
     if (w_.experts > 0 && w_.experts_every > 1) t.mixed = Plus(LayerWith(1), -1, LayerWith(0));
     t.backward = MeanBackward(t.forward, trained);
     t.both = Sum(t.forward, t.backward);
+    t.pair = Pair(t.both);
     t.selective = w_.keeps.eager ? kPicked * t.forward.computed() : t.forward.attention;
     t.head = HeadPasses();
     TakeStages(w_, t);
@@ -247,6 +248,14 @@ class Model {
     pass.exchange = Exchange(pass.experts);
     pass.wait = 0;
     pass.wait = Wait(pass, 2);
+    return pass;
+  }
+  // Of what is hidden the device no longer waits meanwhile, so it may wait for the host instead.
+  Pass Pair(const Pass& both) const {
+    Pass pass = both;
+    pass.exchange = std::max(0.0, both.exchange - both.computed());
+    pass.wait = 0;
+    pass.wait = Wait(pass, 3);
     return pass;
   }
   // Gradients of weights, as a share of the products of a forward pass.
