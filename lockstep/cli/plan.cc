@@ -153,8 +153,7 @@ absl::StatusOr<Answer> AnswerOf(const PlanFlags& flags, std::span<const plan::Ca
   return answer;
 }
 
-absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags));
+absl::StatusOr<Answer> Answered(const PlanFlags& flags, const PlanQuestion& question) {
   const plan::Cluster& first = question.clusters.front();
   LS_RETURN_IF_ERROR(CheckOut(flags.out));
   if (!flags.emit.empty()) LS_RETURN_IF_ERROR(CheckEmits(flags.emit, question.clusters));
@@ -182,12 +181,19 @@ absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
                   plan::SearchReport(result, question.clusters));
 }
 
+absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
+  LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags));
+  absl::StatusOr<Answer> answer = Answered(flags, question);
+  if (answer.ok() && !question.model_note.empty()) answer->report["model_note"] = question.model_note;
+  return answer;
+}
+
 int Print(const absl::StatusOr<Answer>& answer, bool as_json) {
   if (!answer.ok()) return PrintPlan(answer.status(), as_json);
   if (as_json || answer->flags.empty()) return PrintPlan(answer->report, as_json);
   if (!answer->note.empty()) fmt::print(stderr, "lockstep: {}\n", answer->note);
   Json beside = Json::object();  // the flags are for a script; what else was asked for is for who reads along
-  for (const char* key : {"with_failures", "graph"})
+  for (const char* key : {"with_failures", "graph", "model_note"})
     if (answer->report.contains(key)) beside[key] = answer->report[key];
   if (!beside.empty()) fmt::print(stderr, "{}", RenderText(beside));
   fmt::print("{}", answer->flags);

@@ -96,8 +96,8 @@ absl::StatusOr<plan::Rates> TakeRates(const std::string& stack, const std::strin
   return *rates;
 }
 
-absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags& flags,
-                                        const plan::Machines& machines) {
+absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags& flags, const plan::Machines& machines,
+                                        std::string& model_note) {
   LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterNamed(text, machines, flags.stack, flags.calibration));
   plan::Workload& work = cluster.base;
   work.sequence = flags.sequence;
@@ -105,7 +105,7 @@ absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags
   if (flags.usd_per_hour > 0) work.machine.usd_per_hour = flags.usd_per_hour;
   if (flags.power > 0) work.machine.power = flags.power;
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
-  LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work));
+  LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work, &model_note));
   if (flags.training == "lora") work.training = plan::Training::kLora;
   for (const std::string& part : flags.freeze) LS_RETURN_IF_ERROR(TakeFrozen(part, work));
   LS_RETURN_IF_ERROR(CheckWork(flags.model, work));
@@ -191,10 +191,10 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
   if (picks_one && precisions.size() > 1)
     return InvalidArgument("--layout and --compare are of one precision, found {}", fmt::join(precisions, ", "));
   LS_ASSIGN_OR_RETURN(plan::Machines machines, KnownMachines());
-  PlanQuestion question{{}, std::move(machines), {}, {}};
+  PlanQuestion question{{}, std::move(machines), {}, {}, ""};
   std::vector<plan::Cluster> named;
   for (const std::string& text : flags.clusters) {
-    LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterOf(text, flags, question.machines));
+    LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterOf(text, flags, question.machines, question.model_note));
     named.push_back(cluster);
     const size_t others = question.clusters.size();
     for (const std::string& precision : precisions)

@@ -30,6 +30,7 @@ struct PlanQuestion {
   plan::Machines machines;
   plan::Objective objective;
   plan::SearchSpace space;
+  std::string model_note;  // what to know of how the model was read; empty: nothing
 };
 
 // "NAME:N" with the rates of the machine and the stack; nothing of a model yet. `calibration`: a folder; empty: the
