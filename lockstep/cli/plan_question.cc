@@ -9,6 +9,7 @@
 #include "lockstep/cluster/presets.h"
 #include "lockstep/node/install.h"
 #include "lockstep/plan/calibration.h"
+#include "lockstep/plan/emit.h"
 #include "lockstep/plan/model_file.h"
 
 namespace lockstep::cli {
@@ -75,6 +76,12 @@ absl::Status TakeFrozen(const std::string& part, plan::Workload& work) {
   return absl::OkStatus();
 }
 
+// Flags are predicted as their own framework runs them.
+std::string StackOf(const PlanFlags& flags) {
+  if (!flags.stack.empty()) return flags.stack;
+  return flags.emit.empty() ? "nemo" : std::string(plan::StackOf(flags.emit));
+}
+
 // Of the machine and the stack, which is put into the workload.
 absl::StatusOr<plan::Rates> TakeRates(const std::string& stack, const std::string& folder, plan::Workload& work) {
   LS_ASSIGN_OR_RETURN(const plan::Calibration calibration, plan::ReadCalibration(folder));
@@ -98,7 +105,7 @@ absl::StatusOr<plan::Rates> TakeRates(const std::string& stack, const std::strin
 
 absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags& flags, const plan::Machines& machines,
                                         std::string& model_note) {
-  LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterNamed(text, machines, flags.stack, flags.calibration));
+  LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterNamed(text, machines, StackOf(flags), flags.calibration));
   plan::Workload& work = cluster.base;
   work.sequence = flags.sequence;
   work.global_batch = flags.batch;

@@ -116,9 +116,10 @@ std::string Divisors(int64_t value, int64_t most) {
 
 absl::Status CheckHeads(const Workload& w) {
   if (w.tp < 1 || w.CanSplitHeads(w.tp)) return absl::OkStatus();
-  const std::string of_keys = w.kv_heads < w.heads ? fmt::format(", {} of keys and values,", w.kv_heads) : "";
+  const std::string what =
+      w.heads % w.tp != 0 ? fmt::format("{} heads", w.heads) : fmt::format("{} heads of keys and values", w.kv_heads);
   return InvalidArgument(
-      "{} heads{} can't be split over tp {}: it can be {}", w.heads, of_keys, w.tp,
+      "{} can't be split over tp {}: it can be {}", what, w.tp,
       Choices(std::min(w.heads, w.accelerators), [&](int64_t tp) { return w.CanSplitHeads(int(tp)); }));
 }
 
