@@ -269,7 +269,8 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   if (!config.is_object()) return InvalidArgument("{}: it is no JSON object", path);
   const std::string type = TextAt(config, "model_type");
   if (IsAmong(kOthers, type))
-    return InvalidArgument("{}: model_type {} is no decoder and no vision transformer", path, type);
+    return InvalidArgument("{}: model_type {} is no decoder of the kind known here, and no vision transformer", path,
+                           type);
   LS_RETURN_IF_ERROR(CheckKeys(config, path));
   Sizes size(config);
   w.hidden = size({"hidden_size", "n_embd", "n_embed", "d_model"});
