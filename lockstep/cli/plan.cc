@@ -22,6 +22,7 @@
 namespace lockstep::cli {
 namespace {
 
+constexpr double kMuch = .05;        // of the step: with more for transfers the closed form may be more than 2 % off
 constexpr size_t kEmitTried = 1000;  // layouts, the best first, for flags of one that the framework can carry out
 
 absl::StatusOr<plan::Candidate> PredictedLayout(const std::string& layout, const plan::Cluster& cluster) {
@@ -77,7 +78,7 @@ absl::StatusOr<std::vector<std::string>> WriteStep(const plan::StepGraph& step, 
   return std::vector{out};
 }
 
-// What --failures and --out add to the report of one layout.
+// What --failures, --out and slow networks add to the report of one layout.
 absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const plan::Rates& rates, Json& report) {
   if (!flags.failures.empty()) {
     LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
@@ -88,22 +89,30 @@ absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const pl
     if (!goodput.ok()) return InvalidArgument("--failures {}: {}", flags.failures, Message(goodput.status()));
     report["with_failures"] = *goodput;
   }
+  const double transfers = one.step[plan::Part::kPipeline] / one.step.total().value;
+  if (flags.out.empty() && transfers < kMuch) return absl::OkStatus();
+  const absl::StatusOr<plan::StepGraph> step = plan::BuildStepGraph(one.workload, rates);
+  if (!step.ok()) return flags.out.empty() ? absl::OkStatus() : step.status();
+  const plan::StepTimes times = plan::Simulate(*step);
+  Json& graph = report["graph"] = {
+      {"layout", plan::LayoutText(one.workload)}, {"ops", step->ops.size()}, {"step_time_s", times.total.value}};
+  if (transfers >= kMuch)
+    graph["note"] = fmt::format(
+        "transfers between stages take {:.2g} % of the step; the closed form has every stage wait for all of them, and "
+        "may "
+        "be more than 2 % off",
+        100 * transfers);
   if (flags.out.empty()) return absl::OkStatus();
-  LS_ASSIGN_OR_RETURN(const plan::StepGraph step, plan::BuildStepGraph(one.workload, rates));
-  const plan::StepTimes times = plan::Simulate(step);
-  const absl::StatusOr<std::vector<std::string>> files = WriteStep(step, times, flags.out);
+  const absl::StatusOr<std::vector<std::string>> files = WriteStep(*step, times, flags.out);
   if (!files.ok()) return FailedPrecondition("{}", Message(files.status()));  // a full disk is no plan that doesn't fit
-  report["graph"] = {{"layout", plan::LayoutText(one.workload)},
-                     {"ops", step.ops.size()},
-                     {"step_time_s", times.total.value},
-                     {"files", *files}};
+  graph["files"] = *files;
   return absl::OkStatus();
 }
 
 struct Answer {
   Json report;
   std::string flags;  // of a framework; empty: not asked
-  std::string note;   // why these are not the flags of the best layout, and of which they are
+  std::string note;   // why these are not the flags of the best layout, and of which they are; where they fall short
 };
 
 // Of the first of those that the framework can carry out.
@@ -118,7 +127,10 @@ absl::Status Emit(const std::string& framework, std::span<const plan::Candidate>
     if (!emitted.ok()) continue;
     const std::string of = plan::LayoutText(one.workload);
     answer.flags = *std::move(emitted);
-    if (!first_why.ok()) answer.note = fmt::format("{}; these are the flags of: {}", Message(first_why), of);
+    answer.note = plan::EmitNote(framework, one.workload);
+    if (!first_why.ok())
+      answer.note = fmt::format("{}; these are the flags of: {}{}{}", Message(first_why), of,
+                                answer.note.empty() ? "" : "; ", answer.note);
     answer.report["flags"] = answer.flags;
     answer.report["flags_of"] = of;
     if (!answer.note.empty()) answer.report["flags_note"] = answer.note;
@@ -153,8 +165,7 @@ absl::StatusOr<Answer> AnswerOf(const PlanFlags& flags, std::span<const plan::Ca
   return answer;
 }
 
-absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags));
+absl::StatusOr<Answer> Answered(const PlanFlags& flags, const PlanQuestion& question) {
   const plan::Cluster& first = question.clusters.front();
   LS_RETURN_IF_ERROR(CheckOut(flags.out));
   if (!flags.emit.empty()) LS_RETURN_IF_ERROR(CheckEmits(flags.emit, question.clusters));
@@ -182,12 +193,19 @@ absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
                   plan::SearchReport(result, question.clusters));
 }
 
+absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
+  LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags));
+  absl::StatusOr<Answer> answer = Answered(flags, question);
+  if (answer.ok() && !question.model_note.empty()) answer->report["model_note"] = question.model_note;
+  return answer;
+}
+
 int Print(const absl::StatusOr<Answer>& answer, bool as_json) {
   if (!answer.ok()) return PrintPlan(answer.status(), as_json);
   if (as_json || answer->flags.empty()) return PrintPlan(answer->report, as_json);
   if (!answer->note.empty()) fmt::print(stderr, "lockstep: {}\n", answer->note);
   Json beside = Json::object();  // the flags are for a script; what else was asked for is for who reads along
-  for (const char* key : {"with_failures", "graph"})
+  for (const char* key : {"with_failures", "graph", "model_note"})
     if (answer->report.contains(key)) beside[key] = answer->report[key];
   if (!beside.empty()) fmt::print(stderr, "{}", RenderText(beside));
   fmt::print("{}", answer->flags);
@@ -208,10 +226,9 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
       ->delimiter(',')
       ->check(CLI::IsMember({"bf16", "fp8", "fp4"}))
       ->capture_default_str();
-  command
-      .add_option("--stack", flags.stack,
-                  "Whose habits: nemo, megatron-core, torchtitan, ... (presets/plan/stacks.toml)")
-      ->capture_default_str();
+  command.add_option("--stack", flags.stack,
+                     "Whose habits: nemo, megatron-core, torchtitan, ... (presets/plan/stacks.toml); default: nemo, "
+                     "with --emit those of its framework");
   command.add_option("--calibration", flags.calibration, "Folder of `lockstep plan calibrate`; default: the presets");
   command.add_option("--training", flags.training, "full, or lora: adapters beside frozen weights")
       ->check(CLI::IsMember({"full", "lora"}))

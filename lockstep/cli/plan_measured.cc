@@ -71,6 +71,20 @@ Json RowsOf(const plan::Runs& runs, const plan::Calibrated& calibrated) {
   return rows;
 }
 
+// What was taken from elsewhere, and what is far off what `known` predicts.
+Json AssumedOf(const std::vector<std::string>& paths, const std::vector<plan::MeasuredTable>& tables,
+               const plan::Calibration& known) {
+  Json all = Json::array();
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const auto add = [&](const plan::SkippedRow& row) {
+      all.push_back({{"table", paths[i]}, {"row", row.row}, {"what", row.why}});
+    };
+    for (const plan::SkippedRow& row : tables[i].assumed) add(row);
+    for (const plan::SkippedRow& row : plan::FarOff(tables[i], known)) add(row);
+  }
+  return all;
+}
+
 absl::StatusOr<std::vector<plan::MeasuredRun>> RunsOfTrace(const CalibrateFlags& flags) {
   if (flags.trace.empty()) return std::vector<plan::MeasuredRun>();
   LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags.work));
@@ -107,30 +121,28 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
     LS_ASSIGN_OR_RETURN(tables.emplace_back(), plan::ReadMeasured(path, known));
   }
   plan::Runs runs;
-  size_t skipped = 0;
+  size_t skipped = 0, rows = 0;
   for (const plan::MeasuredTable& table : tables) {
     skipped += table.skipped.size();
+    rows += table.skipped.size() + table.runs.size();
     for (const plan::MeasuredRun& run : table.runs)
       if (run.Measured().step_s > 0 && !run.guesses().sizes) runs.push_back(&run);
   }
   LS_ASSIGN_OR_RETURN(const std::vector<plan::MeasuredRun> profile, RunsOfTrace(flags));
   const size_t whole = runs.size();
   for (const plan::MeasuredRun& run : profile) runs.push_back(&run);
-  if (flags.fresh && whole == 0)
+  if (flags.fresh && whole == 0 && flags.tables.empty())
     return InvalidArgument("--fresh needs whole runs: a trace alone says too little; leave it out, or add a table");
   if (runs.empty() && flags.tables.empty())
     return InvalidArgument("--trace: none of its parts is a hundredth of the step that is measured and predicted");
-  if (runs.empty())
+  if (runs.empty() || (flags.fresh && whole == 0))
     return InvalidArgument(
-        "{}: no run to calibrate with: {} rows were skipped (`lockstep plan validate` says why), of the others none "
-        "has "
-        "a step_time_s, or its model's sizes",
-        flags.tables.front(), skipped);
+        "{}: no run to calibrate with: {} of {} rows were skipped (`lockstep plan validate` says why), of the others "
+        "none has a step_time_s, or its model's sizes",
+        flags.tables.front(), skipped, rows);
   LS_ASSIGN_OR_RETURN(const std::string presets, PlanPresets());
-  plan::Calibration base;
-  if (!flags.fresh) {
-    LS_ASSIGN_OR_RETURN(base, plan::ReadCalibration(flags.work.calibration.empty() ? presets : flags.work.calibration));
-  }
+  LS_ASSIGN_OR_RETURN(const plan::Calibration base,
+                      plan::ReadCalibration(flags.work.calibration.empty() ? presets : flags.work.calibration));
   const plan::Calibrated calibrated = plan::Calibrate(runs, known, flags.fresh ? nullptr : &base);
   const plan::Calibration& calibration = calibrated.calibration;
   const std::string about = fmt::format("Fitted by `lockstep plan calibrate` to {} measured runs{}.", whole,
@@ -139,6 +151,7 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
   Json report = {{"folder", flags.out},
                  {"runs", whole},
                  {"skipped", skipped},
+                 {"assumed", AssumedOf(flags.tables, tables, base)},
                  {"mean_error", plan::MeanError(runs, calibration)},
                  {"scatter_unseen", calibration.hardware.begin()->second.scatter},
                  {"doubt_unseen", calibration.hardware.begin()->second.doubt}};

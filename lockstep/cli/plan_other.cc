@@ -42,7 +42,9 @@ absl::StatusOr<Json> Served(const InferenceFlags& flags) {
   const plan::Cluster& cluster = question.clusters.front();
   plan::Requests requests = flags.requests;
   requests.batch = asked.batch;
-  return plan::InferenceReport(cluster.base, cluster.rates, requests, asked.top);
+  LS_ASSIGN_OR_RETURN(Json report, plan::InferenceReport(cluster.base, cluster.rates, requests, asked.top));
+  if (!question.model_note.empty()) report["model_note"] = question.model_note;
+  return report;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "lockstep/cluster/presets.h"
 #include "lockstep/node/install.h"
 #include "lockstep/plan/calibration.h"
+#include "lockstep/plan/emit.h"
 #include "lockstep/plan/model_file.h"
 
 namespace lockstep::cli {
@@ -72,6 +73,12 @@ absl::Status TakeFrozen(const std::string& part, plan::Workload& work) {
   return absl::OkStatus();
 }
 
+// Flags are predicted as their own framework runs them.
+std::string StackOf(const PlanFlags& flags) {
+  if (!flags.stack.empty()) return flags.stack;
+  return flags.emit.empty() ? "nemo" : std::string(plan::StackOf(flags.emit));
+}
+
 // Of the machine and the stack, which is put into the workload.
 absl::StatusOr<plan::Rates> TakeRates(const std::string& stack, const std::string& folder, plan::Workload& work) {
   LS_ASSIGN_OR_RETURN(const plan::Calibration calibration, plan::ReadCalibration(folder));
@@ -93,16 +100,16 @@ absl::StatusOr<plan::Rates> TakeRates(const std::string& stack, const std::strin
   return *rates;
 }
 
-absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags& flags,
-                                        const plan::Machines& machines) {
-  LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterNamed(text, machines, flags.stack, flags.calibration));
+absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags& flags, const plan::Machines& machines,
+                                        std::string& model_note) {
+  LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterNamed(text, machines, StackOf(flags), flags.calibration));
   plan::Workload& work = cluster.base;
   work.sequence = flags.sequence;
   work.global_batch = flags.batch;
   if (flags.usd_per_hour > 0) work.machine.usd_per_hour = flags.usd_per_hour;
   if (flags.power > 0) work.machine.power = flags.power;
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
-  LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work));
+  LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work, &model_note));
   if (flags.training == "lora") work.training = plan::Training::kLora;
   for (const std::string& part : flags.freeze) LS_RETURN_IF_ERROR(TakeFrozen(part, work));
   LS_RETURN_IF_ERROR(CheckWork(flags.model, work));
@@ -188,10 +195,10 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
   if (picks_one && precisions.size() > 1)
     return InvalidArgument("--layout and --compare are of one precision, found {}", fmt::join(precisions, ", "));
   LS_ASSIGN_OR_RETURN(plan::Machines machines, KnownMachines());
-  PlanQuestion question{{}, std::move(machines), {}, {}};
+  PlanQuestion question{{}, std::move(machines), {}, {}, ""};
   std::vector<plan::Cluster> named;
   for (const std::string& text : flags.clusters) {
-    LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterOf(text, flags, question.machines));
+    LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterOf(text, flags, question.machines, question.model_note));
     named.push_back(cluster);
     const size_t others = question.clusters.size();
     for (const std::string& precision : precisions)

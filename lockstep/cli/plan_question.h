@@ -13,8 +13,8 @@
 namespace lockstep::cli {
 
 struct PlanFlags {
-  std::string model, layout, stack = "nemo", calibration, objective = "throughput", space = "usual", training = "full",
-                             stages = "any", shard = "any", failures, emit, out;
+  std::string model, layout, stack, calibration, objective = "throughput", space = "usual", training = "full",
+                                                 stages = "any", shard = "any", failures, emit, out;
   std::vector<int> moe_chunks = {1};
   std::vector<std::string> clusters, precisions = {"bf16"}, compare, explain, schedules = {"1f1b"}, offloads = {"none"},
                                      freeze;
@@ -30,6 +30,7 @@ struct PlanQuestion {
   plan::Machines machines;
   plan::Objective objective;
   plan::SearchSpace space;
+  std::string model_note;  // what to know of how the model was read; empty: nothing
 };
 
 // "NAME:N" with the rates of the machine and the stack; nothing of a model yet. `calibration`: a folder; empty: the

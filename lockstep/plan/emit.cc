@@ -98,6 +98,18 @@ absl::StatusOr<std::string> MegatronModel(const Workload& w) {
   return text + fmt::format("--seq-length {}\n--max-position-embeddings {}\n", w.sequence, w.sequence);
 }
 
+// What runs beside computing, as far as the prediction has it so.
+std::string MegatronOverlap(const Workload& w) {
+  std::string text;
+  if (w.tp > 1 && w.sequence_parallel && w.hides_tensor) text += "--tp-comm-overlap\n";
+  if (w.chunks > 1 && !w.hides_transfers) text += "--no-overlap-p2p-communication\n";
+  if (w.zero == 1) text += "--use-distributed-optimizer\n";
+  // Torch's own does so by itself.
+  if (w.zero == 3) return text + "--use-torch-fsdp2\n--no-gradient-accumulation-fusion\n--ckpt-format torch_dist\n";
+  if (w.hides_data && (w.zero == 1 || w.Replicas() > 1)) text += "--overlap-grad-reduce\n";
+  return w.hides_data && w.zero == 1 ? text + "--overlap-param-gather\n" : text;
+}
+
 absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.schedule != Schedule::k1F1B)
     return InvalidArgument("--emit megatron: it has no schedule {}; choose 1f1b", ScheduleName(w.schedule));
@@ -108,6 +120,8 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.zero == 3 && (w.pp > 1 || w.ep > 1))
     return InvalidArgument("--emit megatron: zero 3 (--use-torch-fsdp2) is without pp and ep there, found {} and {}",
                            w.pp, w.ep);
+  if (w.zero == 3 && !w.hides_data)
+    return InvalidArgument("--emit megatron: zero 3 (--use-torch-fsdp2) hides what replicas exchange, found it shown");
   if (w.experts > 0 && w.tp > 1 && !w.sequence_parallel)
     return InvalidArgument("--emit megatron: experts with tp {} need seq_parallel 1", w.tp);
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("megatron", w));
@@ -129,13 +143,12 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.experts > 0) text += "--moe-token-dispatcher-type alltoall\n";
   if (w.experts > 0 && w.tp > 1) text += "--expert-tensor-parallel-size 1\n";
   if (w.tp > 1 && w.sequence_parallel) text += "--sequence-parallel\n";
-  if (w.zero == 1) text += "--use-distributed-optimizer\n--overlap-grad-reduce\n--overlap-param-gather\n";
-  if (w.zero == 3) text += "--use-torch-fsdp2\n";
+  text += MegatronOverlap(w);
   text += fmt::format("--micro-batch-size {}\n--global-batch-size {}\n", w.microbatch, w.global_batch);
   LS_ASSIGN_OR_RETURN(const std::string model, MegatronModel(w));
   text += MegatronRecompute(w) + model + "--bf16\n";
   if (w.keeps.gradient_bytes == 2) text += "--grad-reduce-in-bf16\n";
-  if (w.flash) text += "--attention-backend flash\n";
+  text += fmt::format("--attention-backend {}\n", w.flash ? "flash" : "unfused");
   if (w.precision == Precision::kFp8) text += "--fp8-format hybrid\n";
   return text;
 }
@@ -145,6 +158,9 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
     return InvalidArgument("--emit torchtitan: it has no schedule {}; choose 1f1b", ScheduleName(w.schedule));
   if ((w.zero == 1 || w.zero == 2) && w.Replicas() > 1)
     return InvalidArgument("--emit torchtitan: it shards all (zero 3) or nothing (zero 0), found zero {}", w.zero);
+  if (!w.flash) return InvalidArgument("--emit torchtitan: its attention is fused, found it unfused");
+  if (!w.hides_tensor || !w.hides_data || !w.hides_transfers)
+    return InvalidArgument("--emit torchtitan: it has no flag that keeps communication from being hidden");
   LS_RETURN_IF_ERROR(CheckExchange("torchtitan", w));
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("torchtitan", w));
   if (w.offload.any() && w.offload != Offload{true, false, true})
@@ -189,6 +205,22 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
 }
 
 }  // namespace
+
+std::string_view StackOf(std::string_view framework) { return framework == "megatron" ? "megatron-core" : framework; }
+
+std::string EmitNote(std::string_view framework, const Workload& w) {
+  std::string note;
+  const auto add = [&](std::string_view what) { note += fmt::format("{}{}", note.empty() ? "" : "; ", what); };
+  const std::string_view own = StackOf(framework);
+  if (w.stack != own) add(fmt::format("predicted with the habits of --stack {}, not with those of {}", w.stack, own));
+  if (framework != "megatron") return note;
+  if (w.tp > 1 && !w.sequence_parallel && w.hides_tensor)
+    add("the prediction hides communication of tensor parallelism, which --tp-comm-overlap does beside "
+        "--sequence-parallel alone");
+  if (w.zero == 3)
+    add("what --use-torch-fsdp2 asks of other flags was not tried; CUDA_DEVICE_MAX_CONNECTIONS must not be 1 with it");
+  return note;
+}
 
 absl::Status CheckEmit(std::string_view framework, const Workload& w) {
   const bool is_megatron = framework == "megatron";

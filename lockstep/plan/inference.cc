@@ -24,8 +24,7 @@ double WeightBytes(const Workload& w) {
 // Of a sequence: keys and values of its tokens, or of those in a window, in all layers and the heads of one
 // accelerator.
 double CacheOfSequence(const Workload& w, double tokens) {
-  const double heads = std::max(1.0, double(w.kv_heads) / w.tp);
-  const double values = w.latent.kv_rank > 0 ? w.latent.kv_rank + w.latent.rope : 2 * heads * w.head_dim;
+  const double values = w.latent.kv_rank > 0 ? w.latent.kv_rank + w.latent.rope : 2 * w.LocalKvHeads() * w.head_dim;
   const double windowed = w.window.layers, whole = w.layers - windowed;
   return kBytes * values * (whole * tokens + windowed * std::min<double>(w.window.tokens, tokens));
 }
@@ -83,7 +82,7 @@ std::vector<InferenceChoice> SearchInference(const Workload& base, const Rates& 
   for (w.tp = 1; w.tp <= std::min(base.heads, base.machine.domain); ++w.tp) {
     for (w.pp = 1; w.pp <= base.layers; ++w.pp) {
       const int64_t ranks = int64_t{w.tp} * w.pp;
-      if (base.heads % w.tp != 0 || ranks > base.accelerators) continue;
+      if (!base.CanSplitHeads(w.tp) || ranks > base.accelerators) continue;
       w.dp = static_cast<int>(base.accelerators / ranks);
       w.sequence_parallel = w.tp > 1;
       InferenceChoice one{w, PredictInference(w, rates, asked), 0};

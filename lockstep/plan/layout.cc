@@ -98,20 +98,27 @@ absl::Status TakePair(const std::string& key, const std::string& value, Workload
   return absl::OkStatus();
 }
 
-// "1, 2, 4 or 8".
-std::string Divisors(int64_t value, int64_t most) {
+// "1, 2, 4 or 8": those that are allowed, of which 1 is one.
+template <typename Allowed>
+std::string Choices(int64_t most, const Allowed& allowed) {
   std::vector<std::string> all;
-  for (int64_t one = 1; one <= std::min(value, most); ++one)
-    if (value % one == 0) all.push_back(std::to_string(one));
+  for (int64_t one = 1; one <= most; ++one)
+    if (allowed(one)) all.push_back(std::to_string(one));
   const std::string last = all.back();
   all.pop_back();
   return all.empty() ? last : fmt::format("{} or {}", fmt::join(all, ", "), last);
 }
+std::string Divisors(int64_t value, int64_t most) {
+  return Choices(std::min(value, most), [&](int64_t one) { return value % one == 0; });
+}
 
 absl::Status CheckHeads(const Workload& w) {
-  if (w.tp < 1 || w.heads % w.tp == 0) return absl::OkStatus();
-  return InvalidArgument("{} heads can't be split over tp {}: it can be {}", w.heads, w.tp,
-                         Divisors(w.heads, w.accelerators));
+  if (w.tp < 1 || w.CanSplitHeads(w.tp)) return absl::OkStatus();
+  const std::string what =
+      w.heads % w.tp != 0 ? fmt::format("{} heads", w.heads) : fmt::format("{} heads of keys and values", w.kv_heads);
+  return InvalidArgument(
+      "{} can't be split over tp {}: it can be {}", what, w.tp,
+      Choices(std::min(w.heads, w.accelerators), [&](int64_t tp) { return w.CanSplitHeads(int(tp)); }));
 }
 
 constexpr std::pair<const char*, Offload> kOffloads[] = {{"none", {}},

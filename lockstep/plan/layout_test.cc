@@ -45,6 +45,17 @@ TEST(Layout, ByItsKeys) {
   EXPECT_THAT(Error("schedule=gpipe"), HasSubstr("expected 1f1b, zb-h1, zb-2p or dualpipe"));
 }
 
+// Each rank has as many heads of keys and values as any other, or one that several have.
+TEST(Layout, HeadsOfKeysAndValuesAreSplitToo) {
+  Workload work = TestWorkload();
+  work.heads = 28, work.kv_heads = 4, work.head_dim = 128, work.hidden = 28 * 128, work.accelerators = 56;
+  EXPECT_THAT(Error("tp=7,mbs=1", work),
+              HasSubstr("4 heads of keys and values can't be split over tp 7: it can be 1, 2, 4 or 28"));
+  work.accelerators = 28, work.global_batch = 14;
+  EXPECT_EQ(Error("tp=2", work), "");
+  EXPECT_EQ(Error("tp=28", work), "");
+}
+
 TEST(Layout, SaysWhatDoesNotDivideAndWhatWould) {
   EXPECT_THAT(Error("tp=4,pp=8"), HasSubstr("is 32, but there are 16"));
   EXPECT_THAT(Error("tp=16,dp=2"), HasSubstr("is 32, but there are 16"));
@@ -147,6 +158,42 @@ TEST(Emit, StagesRecomputationAndOffloading) {
   EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("the others must be alike"));
   work.stage_layers.clear(), work.frozen.layers = 2;
   EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("no flag for frozen parts"));
+}
+
+// What the prediction counts on runs by a flag; what it does not has none.
+TEST(Emit, OverlapAndAttention) {
+  Workload work = TestWorkload();
+  work.stack = "megatron-core";
+  ASSERT_TRUE(TakeLayout("tp=2,pp=2,vp=4,mbs=1,zero=1", work).ok());
+  const std::string flags = *EmitFlags("megatron", work);
+  EXPECT_THAT(flags, HasSubstr("--tp-comm-overlap\n--use-distributed-optimizer\n--overlap-grad-reduce\n"
+                               "--overlap-param-gather\n"));
+  EXPECT_THAT(flags, HasSubstr("--attention-backend flash\n"));
+  EXPECT_EQ(EmitNote("megatron", work), "");
+  Workload shown = work;
+  shown.hides_tensor = shown.hides_data = shown.hides_transfers = shown.flash = false;
+  const std::string without = *EmitFlags("megatron", shown);
+  EXPECT_THAT(without, HasSubstr("--no-overlap-p2p-communication\n--use-distributed-optimizer\n"));
+  EXPECT_THAT(without, HasSubstr("--attention-backend unfused\n"));
+  for (const char* flag : {"--tp-comm-overlap", "--overlap-"}) EXPECT_THAT(without, Not(HasSubstr(flag)));
+  shown = work, shown.zero = 0;
+  EXPECT_THAT(*EmitFlags("megatron", shown), HasSubstr("--tp-comm-overlap\n--overlap-grad-reduce\n--micro-"));
+  shown.sequence_parallel = false, shown.stack = "nemo";
+  EXPECT_THAT(*EmitFlags("megatron", shown), Not(HasSubstr("--tp-comm-overlap")));
+  EXPECT_EQ(EmitNote("megatron", shown),
+            "predicted with the habits of --stack nemo, not with those of megatron-core; the prediction hides "
+            "communication of tensor parallelism, which --tp-comm-overlap does beside --sequence-parallel alone");
+  ASSERT_TRUE(TakeLayout("tp=2,pp=1,vp=1,mbs=1,zero=3", work).ok());
+  EXPECT_THAT(*EmitFlags("megatron", work),
+              HasSubstr("--use-torch-fsdp2\n--no-gradient-accumulation-fusion\n--ckpt-format torch_dist\n"));
+  EXPECT_THAT(EmitNote("megatron", work), HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS must not be 1"));
+  EXPECT_EQ(EmitNote("torchtitan", work),
+            "predicted with the habits of --stack megatron-core, not with those of torchtitan");
+  work.hides_data = false;
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("found it shown"));
+  EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("it has no flag that keeps communication"));
+  work.flash = false;
+  EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("its attention is fused"));
 }
 
 TEST(Emit, MixturesAndLatentAttention) {

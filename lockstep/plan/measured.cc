@@ -182,11 +182,11 @@ absl::StatusOr<Workload> WorkloadOf(MeasuredRow& row, const Known& known) {
   TakeStack(row, known.stacks, work);
   TakeLayout(row, work);
   TakeStages(known.stacks.Find(work.stack), work);
-  if (work.dp > 0 && work.global_batch % work.dp != 0)
-    row.Fail(fmt::format("column gbs is {}, which dp {} does not divide", work.global_batch, work.dp));
   LS_RETURN_IF_ERROR(row.status());
   LS_ASSIGN_OR_RETURN(work.machine, known.machines.Find(row.Text("hardware")));
   LS_RETURN_IF_ERROR(work.Validate());
+  if (work.global_batch % work.dp != 0)
+    return InvalidArgument("column gbs is {}, which dp {} does not divide", work.global_batch, work.dp);
   if (work.Tokens() > kMostTokens)
     return InvalidArgument("gbs {} of seq {} tokens are {:.3g} tokens a step; expected sequences, not tokens",
                            work.global_batch, work.sequence, work.Tokens());

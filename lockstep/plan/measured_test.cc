@@ -229,6 +229,7 @@ TEST_F(Measured, WhatCantBeUsedIsSkippedWithTheReason) {
   EXPECT_THAT(Why("a,f,b200,8,2.5,64,256,0,4,128,8,1,1,1,0,,,bf16,1,,\n"), HasSubstr("expected a whole number"));
   EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,1,1,0,,,bf16,-1,,\n"), HasSubstr("step_time_s is \"-1\""));
   EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,3,1,0,,,bf16,1,,\n"), HasSubstr("is 6, but there are 8"));
+  EXPECT_THAT(Why("a,f,b200,16,2,64,256,0,4,128,64,1,3,1,0,,,bf16,1,,\n"), HasSubstr("is 15, but there are 16"));
   EXPECT_THAT(Why("a,f,A100-80GB-SXM,8,2,64,256,0,4,128,8,1,1,1,0,,,fp8,1,,\n"), HasSubstr("has no fp8"));
   EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,1,1,7,,,bf16,1,,\n"), HasSubstr("zero must be 0 to 3, found 7"));
   EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,1,1,0,some,,bf16,1,,\n"), HasSubstr("recompute is \"some\""));

@@ -15,8 +15,8 @@ constexpr double kAdapter = 20;  // bytes of a parameter of an adapter, optimize
 constexpr double kResident = 2;
 
 // Bytes of weights, gradients and optimizer of each parameter that a rank holds: 16-bit weights, and the two moments
-// and the master weight of Adam, which are shared from ZeRO 1 on. A pipeline with ZeRO 3 keeps weights and gradients
-// whole between its microbatches, or it would gather and scatter them each time.
+// and the master weight of Adam, which are shared from ZeRO 1 on. A pipeline keeps whole between its microbatches what
+// ZeRO 2 and 3 share further, or it would gather and scatter that each time; under ZeRO 3 beside its shares.
 double StateBytes(const MemoryTerms& t, const Variant& v, double ranks) {
   const double gradient = t.gradient_bytes, whole = CopiesOf(v.schedule) * (2 + gradient);
   const double adam = v.offload.optimizer ? 0 : t.adam_bytes;
@@ -26,7 +26,7 @@ double StateBytes(const MemoryTerms& t, const Variant& v, double ranks) {
     case 1:
       return whole + adam / ranks;
     case 2:
-      return CopiesOf(v.schedule) * 2 + (gradient + adam) / ranks;
+      return t.pp > 1 ? whole + adam / ranks : 2 + (gradient + adam) / ranks;
     default:
       return (4 + adam) / ranks + (t.pp > 1 && ranks > 1 ? whole : 0);
   }
@@ -75,12 +75,12 @@ Held HeldBy(const Workload& w, double layers, double mixed) {
   return {rest / w.tp, experts / w.ep * mixed, h * w.vocabulary / w.tp * w.EndEmbeddings()};
 }
 
-// Columns of what attention keeps: queries, keys, values and the output. Where positions turn queries and keys, as in
-// models with gated MLPs, these are copies, and the values keep alive what came out of one product with them. Of the
-// latent kind also what its own norms take and give.
+// Columns of what attention keeps, on all ranks of tp: queries, keys, values and the output. Where positions turn
+// queries and keys, as in models with gated MLPs, these are copies, and the values keep alive what came out of one
+// product with them. Of the latent kind also what its own norms take and give.
 double AttentionColumns(const Workload& w) {
   const double heads = w.heads;
-  if (w.latent.kv_rank == 0) return (w.gated ? 3.0 : 2.0) * w.head_dim * (heads + w.kv_heads);
+  if (w.latent.kv_rank == 0) return (w.gated ? 3.0 : 2.0) * w.head_dim * (heads + w.tp * w.LocalKvHeads());
   const double turned = 2.0 * w.head_dim, beside_values = w.head_dim - w.latent.rope, values = 2.0 * w.latent.value_dim;
   return heads * (turned + beside_values + values) + 2.0 * (w.latent.q_rank + w.latent.kv_rank) + w.latent.rope;
 }

@@ -11,11 +11,25 @@
 namespace lockstep::plan {
 namespace {
 
-// Encoders, and what has no attention.
-constexpr const char* kOthers[] = {"t5",   "mt5",    "bart",    "bert",  "roberta", "deberta-v2", "electra",
-                                   "clip", "siglip", "whisper", "mamba", "mamba2",  "rwkv",       "falcon_mamba"};
+// What the usual keys say all of. Any other is read by them, too, but with a note.
+constexpr const char* kKnown[] = {
+    "llama",      "llama4_text", "mistral",     "mixtral",          "qwen",        "qwen2",      "qwen2_moe",
+    "qwen3",      "qwen3_moe",   "deepseek_v2", "deepseek_v3",      "kimi_k2",     "dots1",      "glm",
+    "glm4",       "glm4_moe",    "gemma",       "gemma2",           "gemma3_text", "phi",        "phi3",
+    "phimoe",     "gpt2",        "gptj",        "gpt_neox",         "gpt_bigcode", "gpt_oss",    "opt",
+    "bloom",      "falcon",      "mpt",         "starcoder2",       "cohere",      "cohere2",    "nemotron",
+    "olmo",       "olmo2",       "olmoe",       "stablelm",         "granite",     "granitemoe", "baichuan",
+    "minimax_m2", "seed_oss",    "bailing_moe", "hunyuan_v1_dense", "ernie4_5",    "smollm3",    "internlm2",
+    "vit"};
+// Encoders; what has no attention, or experts in it.
+constexpr const char* kOthers[] = {
+    "t5",       "mt5",     "bart",      "mbart",       "pegasus",    "marian",     "bert",        "nomic_bert",
+    "albert",   "roberta", "camembert", "xlm-roberta", "distilbert", "modernbert", "deberta",     "deberta-v2",
+    "electra",  "mpnet",   "esm",       "longformer",  "big_bird",   "clip",       "siglip",      "whisper",
+    "wav2vec2", "hubert",  "mamba",     "mamba2",      "rwkv",       "jetmoe",     "falcon_mamba"};
 // Keys begin so where some layers have no attention, or one that is linear or takes in some tokens alone.
-constexpr const char* kOtherAttention[] = {"mamba_", "linear_key_", "attn_type_list", "index_topk"};
+constexpr const char* kOtherAttention[] = {"mamba_",      "linear_key_",       "linear_attn_", "attn_type_list",
+                                           "block_types", "layers_block_type", "index_topk",   "conv_L_cache"};
 // And so where experts are called otherwise than here.
 constexpr const char* kOtherExperts[] = {"moe_num_", "moe_k", "moe_topk", "ffn_config"};
 // Whose MLP is four times as wide as the model unless they say so, and has two matrices.
@@ -71,7 +85,7 @@ void TakeExperts(Sizes& size, Workload& w) {
   if (w.experts == 0) return;
   w.dense_layers = size({"first_k_dense_replace"});
   w.experts_every = std::max(1, size({"decoder_sparse_step", "interleave_moe_layer_step"}));
-  w.shared_experts = size({"n_shared_experts"});
+  w.shared_experts = size({"n_shared_experts", "num_shared_experts"});
   const int shared = size({"shared_expert_intermediate_size"});  // of all that are shared
   if (shared > 0 && w.expert_ffn > 0) w.shared_experts = (shared + w.expert_ffn / 2) / w.expert_ffn;
 }
@@ -157,11 +171,43 @@ bool AreAsCounted(std::string_view key, const Json& listed, const Workload& w) {
   return listed == expected;
 }
 
+// Of layers that all have whole attention.
+bool AreAllOnes(const Json& list) {
+  return list.is_array() && std::ranges::all_of(list, [](const Json& one) { return one == 1; });
+}
+
+// Parts that no figure here is of.
+absl::Status CheckParts(const Json& config, const std::string& path) {
+  for (const char* key : {"text_config", "vision_config", "audio_config"}) {
+    if (!At(config, key).is_object()) continue;
+    if (!config.contains("hidden_size"))
+      return InvalidArgument(
+          "{}: a decoder (text_config) beside encoders, which are not known here: save its text_config as a "
+          "config.json of its own to plan that alone",
+          path);
+    return InvalidArgument(
+        "{}: it has \"{}\", but a decoder beside encoders is not known here: take that out to plan the decoder alone",
+        path, key);
+  }
+  const auto unknown = [&](const char* key) {
+    return InvalidArgument(
+        "{}: \"{}\" is {}, of which nothing is known here; describe the model in a .toml (docs/formats/job.md)", path,
+        key, At(config, key).dump());
+  };
+  for (const char* key :
+       {"parallel_attn_mlp_res", "shared_intermediate_size", "num_hidden_groups", "type_vocab_size", "encoder_layers"})
+    if (const Json& value = At(config, key); !value.is_null() && value != false && value != 0) return unknown(key);
+  const Json& embedded = At(config, "word_embed_proj_dim");
+  if (!embedded.is_null() && embedded != At(config, "hidden_size")) return unknown("word_embed_proj_dim");
+  return absl::OkStatus();
+}
+
 // What would make another model of it, if it were passed over.
 absl::Status CheckKeys(const Json& config, const std::string& path) {
+  LS_RETURN_IF_ERROR(CheckParts(config, path));
   for (const auto& [key, value] : config.items()) {
     const auto begins = [&](const char* begin) { return key.starts_with(begin); };
-    if (std::ranges::any_of(kOtherAttention, begins) && !value.is_null())
+    if (std::ranges::any_of(kOtherAttention, begins) && !value.is_null() && !AreAllOnes(value))
       return InvalidArgument(
           "{}: it has \"{}\", but layers whose attention is linear or sparse, or that have none, are not known here",
           path, key);
@@ -205,28 +251,36 @@ absl::Status CheckModel(const Json& config, const std::string& path, const Workl
   return absl::OkStatus();
 }
 
+// Of a model that nobody has held against the usual keys.
+std::string UnknownNote(const std::string& type, const std::string& path, const Workload& w) {
+  if (IsAmong(kKnown, type)) return "";
+  const double embeddings = double(w.vocabulary) * w.hidden * (w.tied_embeddings ? 1 : 2);
+  return fmt::format(
+      "{}: {}: read as a decoder by the usual keys, which make {:.4g} billion parameters; hold that against what is "
+      "published",
+      path, type.empty() ? "there is no model_type" : fmt::format("model_type {} is not known here", type),
+      (w.LayersParameters() + embeddings) / 1e9);
+}
+
 }  // namespace
 
-absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Workload& w) {
+absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Workload& w, std::string* note) {
   const Json config = Json::parse(text.begin(), text.end(), nullptr, false);
   if (!config.is_object()) return InvalidArgument("{}: it is no JSON object", path);
   const std::string type = TextAt(config, "model_type");
   if (IsAmong(kOthers, type))
-    return InvalidArgument("{}: model_type {} is no decoder and no vision transformer", path, type);
+    return InvalidArgument("{}: model_type {} is no decoder of the kind known here, and no vision transformer", path,
+                           type);
   LS_RETURN_IF_ERROR(CheckKeys(config, path));
-  if (At(config, "text_config").is_object() && !config.contains("hidden_size"))
-    return InvalidArgument(
-        "{}: a decoder (text_config) beside encoders, which are not known here: save its text_config as a config.json "
-        "of its own to plan that alone",
-        path);
   Sizes size(config);
-  w.hidden = size({"hidden_size", "n_embd", "d_model"});
+  w.hidden = size({"hidden_size", "n_embd", "n_embed", "d_model"});
   w.layers = size({"num_hidden_layers", "n_layer", "n_layers"});
   w.heads = size({"num_attention_heads", "n_head", "n_heads"});
   w.kv_heads = size({"num_key_value_heads", "num_kv_heads"});
   if (BooleanAt(config, "multi_query", false) && !BooleanAt(config, "new_decoder_architecture", false)) w.kv_heads = 1;
   w.head_dim = size({"head_dim"});
   w.ffn = size({"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"});
+  if (type == "qwen") w.ffn /= 2;  // of both halves of a gated MLP
   w.vocabulary = size({"vocab_size"});
   w.gated = IsGated(config);
   w.tied_embeddings = BooleanAt(config, "tie_word_embeddings", IsOld(config) || IsAmong(kTied, type));
@@ -242,13 +296,15 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   if (type == "llama4_text" && w.experts > 0) TakeLlama4(size, w);
   if (w.experts > 0 && w.expert_ffn == 0) w.expert_ffn = w.ffn;
   if (w.experts > 0 && w.ffn == 0) w.ffn = w.expert_ffn;
-  return CheckModel(config, path, w);
+  LS_RETURN_IF_ERROR(CheckModel(config, path, w));
+  if (note != nullptr) *note = UnknownNote(type, path, w);
+  return absl::OkStatus();
 }
 
-absl::Status TakeModel(const std::string& name, const cluster::Presets& presets, Workload& w) {
+absl::Status TakeModel(const std::string& name, const cluster::Presets& presets, Workload& w, std::string* note) {
   if (name.ends_with(".json")) {
     LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(name));
-    return TakeHuggingFace(text, name, w);
+    return TakeHuggingFace(text, name, w, note);
   }
   LS_ASSIGN_OR_RETURN(const std::string path, presets.Find("models", name, "."));
   LS_ASSIGN_OR_RETURN(const cluster::Model model, cluster::ReadModel(path));

@@ -30,6 +30,53 @@ TEST(ModelFile, OfHuggingFace) {
       HasSubstr("save its text_config as a config.json of its own"));
 }
 
+// What is no decoder by the usual keys is refused, and one that nobody has held against them told of.
+TEST(ModelFile, OfOtherArchitectures) {
+  const auto read = [](const std::string& more, Workload& work, std::string* note = nullptr) {
+    return Message(TakeHuggingFace(
+        R"({"hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 4096,
+            "vocab_size": 1000, )" +
+            more + "}",
+        "c.json", work, note));
+  };
+  const auto error = [&](const std::string& more) {
+    Workload work;
+    return read(more, work);
+  };
+  for (const char* type : {"albert", "xlm-roberta", "modernbert", "esm", "nomic_bert", "jetmoe"})
+    EXPECT_THAT(error(fmt::format(R"("model_type": "{}")", type)), HasSubstr("is no decoder")) << type;
+  EXPECT_THAT(error(R"("block_types": ["recurrent", "attention"])"), HasSubstr("it has \"block_types\""));
+  EXPECT_THAT(error(R"("model_type": "qwen2_vl", "vision_config": {"depth": 32})"),
+              HasSubstr("it has \"vision_config\", but a decoder beside encoders is not known here: take that out"));
+  EXPECT_THAT(error(R"("word_embed_proj_dim": 512)"), HasSubstr("\"word_embed_proj_dim\" is 512"));
+  EXPECT_EQ(error(R"("word_embed_proj_dim": 1024)"), "");
+  EXPECT_THAT(error(R"("parallel_attn_mlp_res": true)"), HasSubstr("\"parallel_attn_mlp_res\" is true"));
+  EXPECT_THAT(error(R"("shared_intermediate_size": 1024)"), HasSubstr("describe the model in a .toml"));
+  EXPECT_THAT(error(R"("num_hidden_groups": 1)"), HasSubstr("\"num_hidden_groups\" is 1"));
+  EXPECT_THAT(error(R"("attn_type_list": [1, 0, 1, 1])"), HasSubstr("it has \"attn_type_list\""));
+  EXPECT_EQ(error(R"("attn_type_list": [1, 1, 1, 1])"), "") << "whole attention everywhere";
+  Workload work;
+  std::string note;
+  EXPECT_EQ(read(R"("model_type": "llama")", work, &note), "");
+  EXPECT_EQ(note, "");
+  EXPECT_EQ(read(R"("model_type": "new")", work, &note), "");
+  EXPECT_EQ(note,
+            "c.json: model_type new is not known here: read as a decoder by the usual keys, which make 0.06916 billion "
+            "parameters; hold that against what is published");
+  EXPECT_EQ(read(R"("model_type": "qwen")", work), "");
+  EXPECT_EQ(work.ffn, 2048) << "both halves of a gated MLP are counted there";
+  EXPECT_EQ(read(R"("model_type": "bailing_moe", "num_experts": 8, "num_experts_per_tok": 2, "num_shared_experts": 2,
+                     "moe_intermediate_size": 512)",
+                 work),
+            "");
+  EXPECT_EQ(work.shared_experts, 2);
+  ASSERT_TRUE(TakeHuggingFace(R"({"model_type": "bloom", "n_embed": 1024, "n_layer": 4, "num_attention_heads": 8,
+                                  "vocab_size": 1000})",
+                              "c.json", work)
+                  .ok());
+  EXPECT_EQ(work.hidden, 1024);
+}
+
 TEST(ModelFile, IsReadStrictly) {
   const auto read = [](const std::string& more, Workload& work) {
     return TakeHuggingFace(

@@ -71,6 +71,7 @@ Json PredictionReport(const Candidate& one, const Rates& rates, bool of_rates) {
                tokens = double(w.global_batch) * w.sequence;
   Json report = {{"machine", w.machine.name},
                  {"accelerators", w.accelerators},
+                 {"stack", w.stack},
                  {"layout", LayoutText(w)},
                  {"fits", one.memory.Fits(w.machine)}};
   if (!one.memory.Fits(w.machine)) report["misfit"] = NeedsText(one);

@@ -63,7 +63,7 @@ void EachSplit(const Workload& base, const Visit& visit) {
   Workload w = base;
   w.stage_layers.clear();
   for (const int tp : DivisorsOf(base.heads, base.machine.domain)) {
-    if (base.accelerators % tp != 0) continue;
+    if (base.accelerators % tp != 0 || !base.CanSplitHeads(tp)) continue;
     w.tp = tp;
     for (const int pp : DivisorsOf(base.accelerators / tp, base.layers)) {
       w.pp = pp;

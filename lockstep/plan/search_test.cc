@@ -58,6 +58,16 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
   EXPECT_DOUBLE_EQ(result.pareto.front().step.total().value, best);
 }
 
+// Seven ranks would have parts of the four heads of keys and values.
+TEST(Search, SplitsHeadsOfKeysAndValuesToo) {
+  Workload work = Base();
+  work.heads = 28, work.kv_heads = 4, work.hidden = 28 * 128, work.accelerators = 56, work.global_batch = 8;
+  work.sequence = 28'672;
+  const SearchResult result = SearchOne(work, {.keep = 1000});
+  EXPECT_FALSE(result.best.empty());
+  for (const Candidate& one : result.best) EXPECT_NE(one.workload.tp, 7) << LayoutText(one.workload);
+}
+
 TEST(Search, SaysWhatNeedsLeastWhereNothingFits) {
   Workload work = Base();
   work.machine.memory = 5e9;

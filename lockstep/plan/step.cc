@@ -16,8 +16,8 @@ constexpr double kRounding = 1e-12;  // of a difference
 // other that has a backward pass. The link to the host works beside the layer's own pass, both ways at once.
 struct Added {
   Passes again, other;
-  double offload_again = 0,
-         offload_other = 0;  // of those: both ways over the link, as far as the layer does not hide it
+  // Of those, over the link, as far as the layer does not hide it: both ways; beside its backward pass.
+  double offload_again = 0, offload_other = 0, back_again = 0, back_other = 0;
 };
 
 Added AddedBy(const StepTerms& t, const Variant& v) {
@@ -28,15 +28,15 @@ Added AddedBy(const StepTerms& t, const Variant& v) {
   if (!v.offload.activations && !v.offload.weights) return added;
   const double other = v.recompute == Recompute::kSelective ? t.to_host.selected : t.to_host.all;
   const double weights = v.offload.weights ? t.from_host : 0, gradients = v.offload.weights ? t.gradients : 0;
-  const auto add = [&](double kept, Passes& to, double& offload) {
+  const auto add = [&](double kept, Passes& to, double& offload, double& back) {
     const double activations = v.offload.activations ? kept : 0;
     const double first = std::max(0.0, std::max(weights, activations) - forward);
-    const double second = std::max(0.0, std::max(weights + activations, gradients) - backward - to.input);
-    to.forward += first, to.input += second;
-    offload = first + second;
+    back = std::max(0.0, std::max(weights + activations, gradients) - backward - to.input);
+    to.forward += first, to.input += back;
+    offload = first + back;
   };
-  add(t.to_host.input, added.again, added.offload_again);
-  add(other, added.other, added.offload_other);
+  add(t.to_host.input, added.again, added.offload_again, added.back_again);
+  add(other, added.other, added.offload_other, added.back_other);
   return added;
 }
 
@@ -69,9 +69,9 @@ Passes PassesOf(const StepTerms& t, const Added& added, const Load& load) {
   return all;
 }
 
-// DualPipe computes a forward and a backward pass at the same time, and each hides what the other exchanges.
+// DualPipe computes a forward and a backward pass at the same time.
 double Overlap(const StepTerms& t, Schedule schedule) {
-  return schedule == Schedule::kDualPipe ? std::min(t.both.exchange, t.both.computed()) : 0;
+  return schedule == Schedule::kDualPipe ? t.both.total() - t.pair.total() : 0;
 }
 
 // The stages of a pipeline, as all of them wait for the one that takes longest: of equals for the last, for it has the
@@ -222,29 +222,37 @@ double Bubble(const StepTerms& t, const Pipeline& p, const Variant& v) {
   return BubbleSeconds(v.schedule, static_cast<int>(t.stages), v.chunks, others, slowest);
 }
 
-// What a step shows of the communication between replicas.
-double Data(const StepTerms& t, const Variant& v, double mean_stage) {
+// What a backward pass hides of the communication between replicas: a share of it with its waits for the host's link,
+// without what is computed again.
+double HiddenData(const StepTerms& t, const Variant& v, const Added& added, const Pipeline& p) {
+  const double waits = p.mean_again * added.back_again + p.mean_other * added.back_other;
+  return v.hides_data ? t.data_hidden * (t.layers / t.stages * t.backward.total() + waits) : 0;
+}
+
+// What a step shows of the communication between replicas: beside the last backward pass, in which the first layers'
+// gradients are the last. ZeRO 2 scatters those of each other microbatch, too, but in a pipeline, which keeps them.
+double Data(const StepTerms& t, const Variant& v, double beside, double mean_stage) {
+  constexpr double kLast = .05;
   const double layers = t.layers / t.stages;
-  const double whole = CopiesOf(v.schedule) * t.data;
-  const double plain = std::max(whole - (v.hides_data ? t.data_hidden * layers * t.backward.total() : 0), .05 * whole);
-  if (v.zero < 3) return plain;
+  const auto shown = [&](double seconds) { return std::max(seconds - beside, kLast * seconds); };
+  const double once = shown(CopiesOf(v.schedule) * t.data);
+  if (v.zero < 2 || (v.zero == 2 && t.stages > 1)) return once;
+  if (v.zero == 2) return once + (t.microbatches - 1) * shown(t.data / 2);
   // Of each microbatch; or once where a pipeline keeps what it gathered, with no more to hide it than others have.
   const double seconds = (t.stages > 1 ? 1 : t.microbatches) * (t.gather + t.scatter) + t.replicate;
   const double hidden = v.hides_data ? t.sharded_hidden * t.microbatches * mean_stage : 0;
   const double sharded = std::max(seconds - hidden, 0.0) + seconds / std::max(1.0, layers);
-  return t.stages > 1 ? std::max(sharded, plain) : sharded;
+  return t.stages > 1 ? std::max(sharded, once) : sharded;
 }
 
 const Update& UpdateOf(const StepTerms& t, const Variant& v) { return v.zero >= 1 ? t.shared : t.whole; }
 
 // Gradients go to the host beside the last backward pass, as far as the stack hides those between replicas; parameters
 // come back while the host updates the next ones. Of layers whose weights are there too nothing is left to move.
-double OptimizerOffload(const StepTerms& t, const Variant& v) {
+double OptimizerOffload(const StepTerms& t, const Variant& v, double beside) {
   Update update = UpdateOf(t, v);
   if (v.offload.weights) update.gradients -= t.layers * t.gradients, update.parameters -= t.layers * t.from_host;
-  const double backward = t.layers / t.stages * t.backward.total();
-  return std::max(0.0, update.gradients - (v.hides_data ? t.data_hidden * backward : 0)) +
-         std::max(0.0, update.parameters - update.host);
+  return std::max(0.0, update.gradients - beside) + std::max(0.0, update.parameters - update.host);
 }
 
 }  // namespace
@@ -266,12 +274,13 @@ StepTime StepWith(const StepTerms& t, const Variant& v, const Added& added, cons
   step[Part::kGemm] = times * t.both.gemm;
   step[Part::kExperts] = times * t.both.experts;
   step[Part::kAttention] = times * t.both.attention;
-  step[Part::kGlue] = times * (t.both.glue + t.both.wait);
+  // A rank at the end of DualPipe's pipeline has the fewest pairs.
+  const bool has_pairs = v.schedule == Schedule::kDualPipe;
+  const double pairs = has_pairs ? layers * std::max(0.0, t.microbatches - 1.5 * t.stages + 1) : 0;
+  step[Part::kGlue] = times * (t.both.glue + t.both.wait) + pairs * (t.pair.wait - t.both.wait);
   step[Part::kTensor] = times * t.both.tensor;
   step[Part::kContext] = times * t.both.context;
-  // A rank at the end of DualPipe's pipeline has the fewest pairs.
-  const double pairs = std::max(0.0, t.microbatches - 1.5 * t.stages + 1);
-  step[Part::kExpertExchange] = times * t.both.exchange - pairs * layers * Overlap(t, v.schedule);
+  step[Part::kExpertExchange] = times * t.both.exchange + pairs * (t.pair.exchange - t.both.exchange);
   const double selective = v.recompute == Recompute::kSelective ? t.selective : 0;
   step[Part::kRecompute] = t.microbatches * (pipeline.mean_again * t.trained.forward + pipeline.mean_other * selective);
   step[Part::kOffload] =
@@ -284,9 +293,10 @@ StepTime StepWith(const StepTerms& t, const Variant& v, const Added& added, cons
   step[Part::kBubble] = Bubble(t, pipeline, v) + t.microbatches * waits;
   step[Part::kPipeline] =
       2 * (t.microbatches + t.stages - 1) * v.chunks * t.transfer * (v.hides_transfers ? 1 - t.transfer_hidden : 1);
-  step[Part::kData] = Data(t, v, pipeline.mean.total());
+  const double beside = HiddenData(t, v, added, pipeline);
+  step[Part::kData] = Data(t, v, beside, pipeline.mean.total());
   step[Part::kOptimizer] = v.offload.optimizer ? UpdateOf(t, v).host : UpdateOf(t, v).here;
-  if (v.offload.optimizer) step[Part::kOffload] += OptimizerOffload(t, v);
+  if (v.offload.optimizer) step[Part::kOffload] += OptimizerOffload(t, v, beside);
   step[Part::kStep] = t.step;
   step[Part::kStragglers] = step.total().value * t.straggle;
   return step;
@@ -336,7 +346,8 @@ StageTimes PredictStage(const Workload& w, const Rates& rates) {
   times.overlap = Overlap(t, w.schedule);
   times.transfer = t.transfer * (variant.hides_transfers ? 1 - t.transfer_hidden : 1);
   times.data = w.zero == 3 ? 0 : CopiesOf(w.schedule) * t.data;
-  if (w.offload.optimizer) times.host_link = OptimizerOffload(t, variant);
+  if (w.offload.optimizer)
+    times.host_link = OptimizerOffload(t, variant, HiddenData(t, variant, added, PipelineOf(t, variant, added)));
   times.transfer_bytes = t.transfer_bytes;
   times.data_bytes = CopiesOf(w.schedule) * t.data_bytes;
   return times;

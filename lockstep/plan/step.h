@@ -76,6 +76,7 @@ struct Update {
 };
 struct StepTerms {
   LayerSeconds forward, backward, both;  // of a layer and a microbatch, in the mean of trained and frozen ones
+  LayerSeconds pair;                     // of both, run together: each hides what the other exchanges with experts
   Passes trained;                        // of a layer that is
   Passes mixed;          // by how much longer one takes with experts than without; where stages differ in those
   double selective = 0;  // what selective recomputation adds

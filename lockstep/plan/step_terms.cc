@@ -51,6 +51,7 @@ class Model {
     if (w_.experts > 0 && w_.experts_every > 1) t.mixed = Plus(LayerWith(1), -1, LayerWith(0));
     t.backward = MeanBackward(t.forward, trained);
     t.both = Sum(t.forward, t.backward);
+    t.pair = Pair(t.both);
     t.selective = w_.keeps.eager ? kPicked * t.forward.computed() : t.forward.attention;
     t.head = HeadPasses();
     TakeStages(w_, t);
@@ -106,8 +107,8 @@ class Model {
   }
 
   double Projections() const {
-    const double h = w_.hidden, inner = double(w_.heads) * w_.head_dim, kv = double(w_.kv_heads) * w_.head_dim;
-    return Gemm(tokens_, (inner + 2 * kv) / w_.tp, h) + Gemm(tokens_, h, inner / w_.tp);
+    const double h = w_.hidden, inner = double(w_.heads) / w_.tp * w_.head_dim, kv = w_.LocalKvHeads() * w_.head_dim;
+    return Gemm(tokens_, inner + 2 * kv, h) + Gemm(tokens_, h, inner);
   }
   // What is compressed is so on each rank of tp; what comes out of it is split.
   double LatentProjections() const {
@@ -192,7 +193,7 @@ class Model {
 
   double Context(double attention) const {
     if (w_.cp == 1) return 0;
-    const double bytes = 2 * kBytes * tokens_ * w_.kv_heads * w_.head_dim / w_.tp * (w_.cp - 1);
+    const double bytes = 2 * kBytes * tokens_ * w_.LocalKvHeads() * w_.head_dim * (w_.cp - 1);
     return std::max(0.0, bytes / Rate(w_.cp, w_.tp) + r_.latency - r_.context_hidden * attention);
   }
 
@@ -247,6 +248,14 @@ class Model {
     pass.exchange = Exchange(pass.experts);
     pass.wait = 0;
     pass.wait = Wait(pass, 2);
+    return pass;
+  }
+  // Of what is hidden the device no longer waits meanwhile, so it may wait for the host instead.
+  Pass Pair(const Pass& both) const {
+    Pass pass = both;
+    pass.exchange = std::max(0.0, both.exchange - both.computed());
+    pass.wait = 0;
+    pass.wait = Wait(pass, 3);
     return pass;
   }
   // Gradients of weights, as a share of the products of a forward pass.

@@ -2,6 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <limits>
+#include <tuple>
+#include <vector>
+
 #include "lockstep/plan/memory.h"
 
 namespace lockstep::plan {
@@ -72,6 +77,22 @@ TEST(Step, SlidingWindowsByHand) {
   EXPECT_EQ(Seconds1(work), Seconds1(unfused)) << "the whole square is computed, and masked";
 }
 
+// Each of four ranks has one of two heads of keys and values, as of four; of one rank the half of them is half as much.
+TEST(Step, RanksShareHeadsOfKeysAndValues) {
+  const auto with = [](int kv_heads, int tp) {
+    Workload work = Small();
+    work.kv_heads = kv_heads, work.tp = tp, work.cp = 2, work.dp = 8 / tp / 2, work.sequence_parallel = tp > 1;
+    return work;
+  };
+  const auto all = [&](int kv_heads, int tp) {
+    const LayerSeconds layer = TermsOf(with(kv_heads, tp), Perfect()).forward;
+    return std::tuple(layer.gemm, layer.context, PredictMemory(with(kv_heads, tp)).activations);
+  };
+  EXPECT_EQ(all(2, 4), all(4, 4));
+  EXPECT_LT(all(4, 4), all(8, 4));
+  EXPECT_LT(all(2, 2), all(4, 2));
+}
+
 TEST(Step, PartsSumToTheTotal) {
   Workload work = Small();
   work.tp = 2, work.pp = 2, work.dp = 2;
@@ -119,6 +140,62 @@ TEST(Step, GroupsThatShareByHand) {
   const double in_groups = PredictStep(work, Rates{})[Part::kOptimizer];
   work.shard = 0;
   EXPECT_THAT(in_groups, DoubleNear(2 * PredictStep(work, Rates{})[Part::kOptimizer], 1e-9));
+}
+
+// Half of what is exchanged are gradients, which ZeRO 2 scatters for each of eight microbatches. In a pipeline it keeps
+// them whole until the last, as ZeRO 1 does.
+TEST(Step, SharedGradientsByHand) {
+  Workload work = Small();
+  const double parameters = 8 * 12 * 1024.0 * 1024 + 2 * 32'000 * 1024.0;
+  const double scatter = 2 * parameters * 7 / 8 / 50e9;
+  work.zero = 1;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kData], DoubleNear(2 * scatter, 1e-9));
+  work.zero = 2;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kData], DoubleNear((8 + 1) * scatter, 1e-9));
+  EXPECT_THAT(PredictMemory(work).states, DoubleNear(parameters * (2 + (4 + 12) / 8.0), 1));
+  work.pp = 2, work.dp = 4;
+  Workload kept = work;
+  kept.zero = 1;
+  EXPECT_EQ(Seconds1(work), Seconds1(kept));
+  EXPECT_EQ(PredictMemory(work).total(), PredictMemory(kept).total());
+}
+
+// Who shares more needs no more memory and exchanges no less; a pipeline under ZeRO 3 has its shares beside the whole.
+TEST(Step, WhatStagesOfZeroCost) {
+  for (const int pp : {1, 2, 4})
+    for (const int microbatch : {1, 4, 8})
+      for (const bool hides : {false, true}) {
+        Workload work = Small();
+        work.pp = pp, work.dp = 8 / pp, work.microbatch = microbatch, work.hides_data = hides;
+        std::vector<double> saved, data;
+        for (work.zero = 0; work.zero <= 3; ++work.zero) {
+          saved.push_back(-PredictMemory(work).total());
+          data.push_back(PredictStep(work, Rates{})[Part::kData]);
+        }
+        // The last of the other kind: habits of ZeRO 3 are its own, without a pipeline.
+        (pp > 1 ? saved : data).pop_back();
+        EXPECT_TRUE(std::ranges::is_sorted(saved)) << testing::PrintToString(saved) << ", pp " << pp;
+        EXPECT_TRUE(std::ranges::is_sorted(data)) << testing::PrintToString(data) << ", pp " << pp;
+      }
+}
+
+// A pair of passes hides its exchange, and then waits for its launches: it lasts as long as those at least, and no
+// longer on a faster network.
+TEST(Step, APairIsNoShorterThanItsLaunches) {
+  Workload work = Mixture();
+  work.accelerators = 16, work.pp = 2, work.dp = 8, work.global_batch = 128, work.schedule = Schedule::kDualPipe;
+  work.machine.domain = 1;
+  Rates rates = Perfect();
+  rates.kernels = 100, rates.kernel = 1.05 * TermsOf(work, rates).both.computed() / 3 / rates.kernels;
+  double before = std::numeric_limits<double>::infinity();
+  for (const double nic : {5e9, 10e9, 12e9, 15e9, 20e9, 50e9, 400e9}) {
+    work.machine.nic = work.machine.scale_up = nic;
+    const StageTimes times = PredictStage(work, rates);
+    const double pair = times.layer.total() - times.overlap;
+    EXPECT_LE(pair, before * (1 + 1e-12)) << nic;
+    EXPECT_GE(pair, 3 * rates.kernels * rates.kernel) << nic;
+    before = pair;
+  }
 }
 
 // Of sixteen ranks in two domains, two have the same expert; all have the same of the rest.
@@ -442,6 +519,25 @@ TEST(Offload, ActivationsByHand) {
 
 // A layer's share of an eighth comes before each of its passes, 2 bytes of each parameter over 100 MB/s, and its
 // gradients, 4 bytes, leave beside the next layer's backward pass. The embeddings stay: only Adam moves what they need.
+// Where the link sets the pace of a backward pass, that hides as much on a faster accelerator: what replicas exchange,
+// and gradients on their way to the host.
+TEST(Offload, AFasterAcceleratorTakesNoLonger) {
+  Workload work = WithHost(Small());
+  work.machine.host_link = 1e9, work.machine.scale_up = 4e9, work.microbatch = 8;
+  Rates rates = Perfect();
+  rates.data_hidden = .8;
+  for (const bool optimizer : {false, true})
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+      work.offload = {.optimizer = optimizer, .activations = true}, work.recompute = recompute;
+      double before = std::numeric_limits<double>::infinity();
+      for (work.machine.bf16 = 25e12; work.machine.bf16 < 1e16; work.machine.bf16 *= 2) {
+        const double seconds = PredictStep(work, rates).total().value;
+        EXPECT_LE(seconds, before) << work.machine.bf16;
+        before = seconds;
+      }
+    }
+}
+
 TEST(Offload, WeightsByHand) {
   Workload work = WithHost(Small());
   work.machine.host_link = 1e8;

@@ -6,12 +6,14 @@
 
 #include "lockstep/plan/interval.h"
 #include "lockstep/plan/memory.h"
+#include "lockstep/plan/report.h"
 #include "lockstep/plan/step.h"
 
 namespace lockstep::plan {
 namespace {
 
 constexpr size_t kLeastGroup = 5;
+constexpr double kFar = 20;  // times: no run whose figures were in their units has been as far off
 
 struct Predicted {
   const MeasuredRun* run = nullptr;
@@ -145,11 +147,27 @@ std::optional<Predicted> PredictRun(const MeasuredRun& run, const Calibration& c
 
 }  // namespace
 
+std::vector<SkippedRow> FarOff(const MeasuredTable& table, const Calibration& calibration) {
+  std::vector<SkippedRow> rows;
+  for (const MeasuredRun& run : table.runs) {
+    const std::optional<Rates> rates = calibration.Of(run.workload());
+    const double measured = run.Measured().step_s;
+    if (!rates || measured == 0 || ShareOfPeak(run.workload(), {measured}) > 1) continue;  // the last is told already
+    const double predicted = PredictedSeconds(run, *rates), ratio = measured / predicted;
+    if (ratio < kFar && ratio > 1 / kFar) continue;
+    rows.push_back({run.row(), fmt::format("step_time_s {:g} is {:.3g} times what is predicted ({:.3g}): is it in "
+                                           "another unit?",
+                                           measured, ratio, predicted)});
+  }
+  return rows;
+}
+
 Json ValidateReport(const MeasuredTable& table, const Calibration& calibration, const ValidateOptions& options) {
   All all, timed;
   Json rows = Json::array(), skipped = Json::array(), assumed = Json::array();
   size_t predicted = 0, unmeasured = 0;
   for (const SkippedRow& row : table.assumed) assumed.push_back({{"row", row.row}, {"what", row.why}});
+  for (const SkippedRow& row : FarOff(table, calibration)) assumed.push_back({{"row", row.row}, {"what", row.why}});
   for (const SkippedRow& row : table.skipped) skipped.push_back({{"row", row.row}, {"why", row.why}});
   for (const MeasuredRun& run : table.runs) {
     const std::optional<Predicted> found = PredictRun(run, calibration);

@@ -155,6 +155,11 @@ struct Workload {
     const bool are_alone = Replicas() == 1 && (experts == 0 || TokenRanks() <= ep);
     return pp == 1 && (of_zero == 3 || are_alone);
   }
+  // Each rank of tp has as many heads of queries, and of keys and values a whole number too, or one that several have.
+  bool CanSplitHeads(int ranks) const {
+    return heads % ranks == 0 && (latent.kv_rank > 0 || kv_heads % ranks == 0 || ranks % kv_heads == 0);
+  }
+  double LocalKvHeads() const { return std::max(1.0, double(kv_heads) / tp); }
   int OutputDim() const { return latent.kv_rank > 0 ? latent.value_dim : head_dim; }  // of a head of attention
   // On a stage at an end of the model: its own, and where that is the other end too, the output layer's.
   int EndEmbeddings() const { return pp == 1 && !tied_embeddings ? 2 : 1; }

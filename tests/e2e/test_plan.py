@@ -78,6 +78,8 @@ class Plan(unittest.TestCase):
         self.impossible.write_text(json.dumps({"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 14336, "vocab_size": 128256,
                                                "n_routed_experts": 64, "num_experts_per_tok": 6, "moe_intermediate_size": 1024, "first_k_dense_replace": 99,
                                                "max_position_embeddings": 4096}))
+        self.empty = self.folder / "empty.csv"
+        self.empty.write_text(ROWS.splitlines(True)[0])
         self.unmeasured = self.folder / "unmeasured.csv"
         self.unmeasured.write_text("".join(ROWS.splitlines(True)[i] for i in (0, 3)))
 
@@ -135,7 +137,7 @@ class Plan(unittest.TestCase):
         self.assertIn("enable_cpu_offload = true\n", flags)
 
     def test_flags_of_the_first_layout_that_a_framework_can_carry_out(self):
-        words = ["--model", "llama3-70b", "--cluster", "dgx-h100:64", "--batch", 128, "--emit", "torchtitan"]
+        words = ["--model", "llama3-70b", "--cluster", "dgx-h100:64", "--batch", 128, "--stack", "nemo", "--emit", "torchtitan"]
         said = plan(*words)
         self.assertEqual(0, said.returncode, said)
         self.assertIn("found zero 1; these are the flags of: ", said.stderr)
@@ -144,6 +146,16 @@ class Plan(unittest.TestCase):
         self.assertRegex(report["flags_of"], "zero 3|dp 1,", "all is shared, or there is nobody to share with")
         self.assertIn(report["flags_note"], said.stderr)
         self.assertEqual(5, len(report["best"]))
+
+    def test_flags_are_predicted_by_their_own_frameworks_habits(self):
+        words = [*LLAMA, "--layout", "tp=2,zero=3,mbs=1"]
+        own = self.document(*words, "--emit", "torchtitan")
+        self.assertEqual(self.document(*words, "--stack", "torchtitan")["step_time_s"], own["step_time_s"])
+        self.assertNotIn("flags_note", own)
+        self.assertEqual("torchtitan", own["stack"])
+        other = self.document(*words, "--emit", "torchtitan", "--stack", "nemo")
+        self.assertEqual(self.document(*words)["step_time_s"], other["step_time_s"])
+        self.assertEqual("predicted with the habits of --stack nemo, not with those of torchtitan", other["flags_note"])
 
     def test_a_layout_as_it_is_printed(self):
         words = [*LLAMA, "--layout", "tp=2,pp=4,mbs=1,stages=9+8x2+7,recompute=full:2,offload=optimizer+activations"]
@@ -344,6 +356,39 @@ class Plan(unittest.TestCase):
         self.assertLess(report["mape"], 0.05)
         self.assertIn("step_time_s", self.document(*LLAMA, "--calibration", folder)["best"][0])
 
+    def test_a_table_in_another_unit(self):
+        rows = ROWS.splitlines(True)
+        self.table.write_text(rows[0] + rows[1] + rows[2].replace(",3.9\n", ",3900\n"))
+        for report in (self.document("validate", self.table), self.document("calibrate", self.table, "-o", self.folder / "mine"),
+                       self.document("calibrate", self.table, "--fresh", "-o", self.folder / "fresh")):
+            self.assertEqual(1, len(report["assumed"]), report["assumed"])
+            self.assertEqual(3, report["assumed"][0]["row"])
+            self.assertRegex(report["assumed"][0]["what"], r"^step_time_s 3900 is [0-9e+.]+ times what is predicted \([0-9.]+\): is it in another unit\?$")
+        self.assertEqual(str(self.table), report["assumed"][0]["table"])
+
+    def test_transfers_on_a_slow_network(self):
+        layout = ["--batch", 64, "--layout", "pp=8,dp=2,mbs=1"]
+        self.assertNotIn("graph", self.document(*LLAMA[:4], *layout))
+        machine = self.folder / "slow.toml"
+        machine.write_text(MACHINE.replace("nic_gb_s = 50", "nic_gb_s = 1").replace("450", "1"))
+        slow = self.document("--model", "llama3-8b", "--cluster", f"{machine}:16", *layout)
+        self.assertGreater(slow["breakdown"]["pipeline"], .05 * slow["step_time_s"])
+        self.assertRegex(slow["graph"]["note"], "^transfers between stages take [0-9]+ % of the step")
+        self.assertAlmostEqual(1, slow["graph"]["step_time_s"] / slow["step_time_s"], delta=.5)
+
+    def test_a_model_that_nobody_knows(self):
+        config = {"model_type": "new", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 14336, "vocab_size": 32000}
+        file = self.folder / "config.json"
+        file.write_text(json.dumps(config))
+        words = ["--model", file, "--cluster", "dgx-h100:16", "--batch", 16, "--seq", 4096]
+        for asked in ([], ["--layout", "tp=2"], ["--compare", "tp=2", "tp=4"]):
+            self.assertIn("model_type new is not known here", self.document(*words, *asked)["model_note"])
+        self.assertIn("model_type new is not known here", plan(*words, "--emit", "megatron").stderr)
+        served = self.document("inference", *words[:-2], "--prompt", 128, "--output", 8)
+        self.assertIn("model_type new is not known here", served["model_note"])
+        file.write_text(json.dumps(config | {"model_type": "llama"}))
+        self.assertNotIn("model_note", self.document(*words))
+
     def predicted_terms(self):
         path = self.folder / "any.json"
         write_profile(path, {"matrix products": 1000})  # slower than any that could be
@@ -428,7 +473,8 @@ class Plan(unittest.TestCase):
             (["validate", self.table, "--calibration", self.folder / "none"], "expected a folder of"),
             ([*ONE, "--explain", self.table], "runs.csv"),
             (["calibrate", "-o", self.folder / "x"], "expected tables of measured runs, or --trace"),
-            (["calibrate", self.unmeasured, "-o", self.folder / "x"], "no run to calibrate with: 1 rows were skipped"),
+            (["calibrate", self.empty, "--fresh", "-o", self.folder / "x"], "empty.csv: no run to calibrate with: 0 of 0 rows were skipped"),
+            (["calibrate", self.unmeasured, "-o", self.folder / "x"], "no run to calibrate with: 1 of 1 rows were skipped"),
         ]:
             answer = plan(*words)
             self.assertEqual(2, answer.returncode, f"{words}: {answer}")
@@ -452,7 +498,7 @@ class Plan(unittest.TestCase):
             self.assertIn(text, answer.stderr)
 
     def test_a_layout_that_does_not_fit(self):
-        words = ["--model", "llama3-70b", "--cluster", "dgx-h100:8", "--batch", 8, "--layout", "tp=1,pp=1,zero=0"]
+        words = ["--model", "llama3-70b", "--cluster", "dgx-h100:8", "--batch", 8, "--stack", "megatron-core", "--layout", "tp=1,pp=1,zero=0"]
         found = self.document(*words)
         self.assertFalse(found["fits"])
         self.assertRegex(found["misfit"], r"^[0-9.]+ GiB of 79.6 \(tp 1, .*\); weights, gradients and optimizer are [0-9.]+ of it$")
