@@ -21,7 +21,8 @@ absl::StatusOr<Json> QueryWhy(const std::string& run_dir, int64_t incident);
 // Asks the watching process to end the job.
 absl::Status AskStop(const std::string& run_dir);
 // Sends {"op": NAME, ...} to the watching process and waits for its answer; {"error": TEXT} comes back as
-// kFailedPrecondition. kDeadlineExceeded: there was none in time; kUnavailable, kNotFound: nobody watches.
+// kFailedPrecondition. kDeadlineExceeded: there was none in time; kResourceExhausted: it hung up; kUnavailable,
+// kNotFound: nobody watches.
 absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request);
 // The same of what only a watching process can do. Errors say what became of the run.
 absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request);

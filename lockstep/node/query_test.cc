@@ -1,5 +1,6 @@
 #include "lockstep/node/query.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -10,9 +11,13 @@
 
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/packets.h"
+#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::node {
 namespace {
+
+using testing::HasSubstr;
+using testing::Not;
 
 class Query : public testing::Test {
  protected:
@@ -45,6 +50,26 @@ TEST_F(Query, AnAnswerThatIsNoneIsAnError) {
   });
   EXPECT_TRUE(absl::IsDataLoss(Ask(run_dir_, {{"op", "status"}}).status()));
   watching.join();
+}
+
+// At the limit of open files it lets nobody in; to go on without it would end the one that is there.
+TEST_F(Query, AWatcherThatHangsUpIsThereForAsLongAsItHasItsLock) {
+  const Fd listener = *ListenAt(run_dir_ + "/" + agent::kControlSocket);
+  std::jthread watching([&] {
+    for (int i = 0; i < 2; ++i) {
+      Fd peer;
+      while (!peer.valid()) peer = Fd(accept(listener.get(), nullptr, nullptr));
+    }
+  });
+  {
+    const auto lock = store::WriterLock::Take(run_dir_ + "/" + agent::kWatcherLock);
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    const absl::Status asked = AskStop(run_dir_);
+    EXPECT_TRUE(absl::IsResourceExhausted(asked)) << asked;
+    EXPECT_THAT(Message(asked), HasSubstr("hung up, and is still there"));
+    EXPECT_THAT(Message(asked), Not(HasSubstr("--resume")));
+  }
+  EXPECT_THAT(Message(AskStop(run_dir_)), HasSubstr("nobody watches this run; go on with `lockstep run --resume"));
 }
 
 }  // namespace
