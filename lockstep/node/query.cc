@@ -12,6 +12,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/control/report.h"
 #include "lockstep/control/story.h"
+#include "lockstep/incident/fields.h"
 #include "lockstep/node/past.h"
 #include "lockstep/node/run_dir.h"
 #include "lockstep/store/writer_lock.h"
@@ -122,9 +123,19 @@ absl::StatusOr<Json> QueryIncidents(const std::string& run_dir) {
   return control::IncidentsReport(replayed.state, replayed.last);
 }
 
+// Who watches knows also what no disk would take.
 absl::StatusOr<Json> QueryWhy(const std::string& run_dir, int64_t incident) {
-  LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
-  return control::Story(replayed.state, incident, replayed.last);
+  auto answer = Ask(run_dir, {{"op", "why"}, {"incident", incident}});
+  if (answer.ok()) return answer;
+  const absl::StatusOr<history::Replayed> replayed = Replay(run_dir);
+  if (replayed.ok()) return control::Story(replayed->state, incident, replayed->last);
+  return IsUnheard(answer.status()) ? replayed.status() : answer.status();
+}
+
+Json AnswerWhy(const control::State& state, const Json& request, Nanos now) {
+  incident::Fields fields(request, "request");
+  const absl::StatusOr<Json> story = control::Story(state, fields.Int("incident"), now);
+  return story.ok() ? *story : Json{{"error", Message(story.status())}};
 }
 
 absl::Status AskStop(const std::string& run_dir) { return AskWatched(run_dir, {{"op", "stop"}}).status(); }

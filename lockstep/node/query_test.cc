@@ -52,6 +52,25 @@ TEST_F(Query, AnAnswerThatIsNoneIsAnError) {
   watching.join();
 }
 
+// A journal on a disk that is full lacks what happened last, and here there is none.
+TEST_F(Query, WhyIsToldByWhoWatchesRatherThanTheJournal) {
+  control::State state;
+  incident::Incident& incident = state.incidents.emplace_back();
+  incident.id = 1;
+  incident.findings.emplace_back();
+  Poller poller;
+  ControlSocket socket(poller, [&](const Json& request, const ControlSocket::Reply& reply) {
+    reply(request["op"] == "why" ? AnswerWhy(state, request, Nanos{}) : Json());
+  });
+  ASSERT_TRUE(socket.Listen(run_dir_).ok());
+  std::jthread watching([&] { poller.Run(Seconds{60}, [] {}); });
+  const auto known = QueryWhy(run_dir_, 1), unknown = QueryWhy(run_dir_, 2);
+  poller.Stop();
+  ASSERT_TRUE(known.ok()) << known.status();
+  EXPECT_EQ((*known)["incident"], 1);
+  EXPECT_THAT(Message(unknown.status()), HasSubstr("there is no incident 2"));
+}
+
 // At the limit of open files it lets nobody in; to go on without it would end the one that is there.
 TEST_F(Query, AWatcherThatHangsUpIsThereForAsLongAsItHasItsLock) {
   const Fd listener = *ListenAt(run_dir_ + "/" + agent::kControlSocket);
