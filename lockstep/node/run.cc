@@ -374,7 +374,7 @@ void Node::Told(const control::Told& told) {
 
 // Exits that come after our own kill tell nothing.
 void Node::Remember(const control::RankExited& exited) {
-  if (agent_->IsKilling(exited.epoch)) return;
+  if (starter_lost_ || agent_->IsKilling(exited.epoch)) return;
   const std::vector<control::RankStatus> ranks = agent_->Observe().ranks;
   const auto own = std::find_if(ranks.begin(), ranks.end(), [&](const auto& one) { return one.rank == exited.rank; });
   first_failure_.Add(exited, own != ranks.end() ? own->pid : 0, agent_->restart_count(), clock_.Now(),
