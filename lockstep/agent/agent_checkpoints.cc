@@ -137,7 +137,7 @@ void Agent::Do(const control::ChooseOnDisk& question) {
 }
 
 void Agent::Do(const control::FetchKept& question) {
-  LoadAndSay([question](const RunSpec& spec) { return LoadKept(spec, question); },
+  LoadAndSay([question, stop = background_.stopping()](const RunSpec& spec) { return LoadKept(spec, question, stop); },
              {.epoch = question.next, .points = {}, .rejected = {}, .fetched = question.point});
 }
 

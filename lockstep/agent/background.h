@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 
 #include "lockstep/base/mailbox.h"
@@ -23,6 +24,8 @@ class Background {
   explicit Background(Poller& poller);
   ~Background();
   void Run(Job job);
+  // For jobs that wait for others.
+  std::stop_token stopping() const { return thread_.get_stop_token(); }
 
  private:
   void Loop(const std::stop_token& stop);

@@ -116,12 +116,13 @@ absl::Status Load(const checkpoint::Store& store, const RunSpec& spec, const Poi
   return absl::OkStatus();
 }
 
-absl::Status Fetch(const RunSpec& spec, const control::FetchKept& question, Loaded& loaded) {
+absl::Status Fetch(const RunSpec& spec, const control::FetchKept& question, const std::stop_token& stop,
+                   Loaded& loaded) {
   const bool own = question.part < 0;  // else a replica that another world has written
   Filling filling;
   LS_ASSIGN_OR_RETURN(const keep::Outline outline,
                       keep::Fetch({question.host, question.port}, spec.run_token, own ? spec.place.node : question.part,
-                                  ToPoint(question.point), {},
+                                  ToPoint(question.point), stop,
                                   [&](size_t, const keep::SlotHeader& slot) { return filling.Add(slot.bytes); }));
   if (outline.slots.size() != static_cast<size_t>(spec.ranks) ||
       (own && outline.world_size != static_cast<uint32_t>(spec.place.world_size)))
@@ -156,11 +157,11 @@ Loaded LoadNewest(const RunSpec& spec, const Point& not_above) {
   return loaded;
 }
 
-Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question) {
+Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question, const std::stop_token& stop) {
   Loaded loaded;
   loaded.on_disk = false;
   loaded.from = fmt::format("the copy of step {} at {}:{}", question.point.step, question.host, question.port);
-  if (const absl::Status fetched = Fetch(spec, question, loaded); !fetched.ok())
+  if (const absl::Status fetched = Fetch(spec, question, stop, loaded); !fetched.ok())
     loaded.rejected.push_back(fmt::format("{}: {}", loaded.from, Message(fetched)));
   return loaded;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct Loaded {
 };
 
 Loaded LoadNewest(const RunSpec& spec, const checkpoint::Point& not_above);
-Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question);
+Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question, const std::stop_token& stop);
 
 // What the board says of the loaded checkpoint: done, in slot 0 of every rank, and nothing else; of one that the script
 // cuts anew, nothing but how many ranks wrote it. No worker runs.

@@ -9,11 +9,14 @@
 
 #include "lockstep/agent/collectors.h"
 #include "lockstep/agent/wire.h"
+#include "lockstep/agent/workers.h"
 #include "lockstep/base/log.h"
 
 namespace lockstep::agent {
 namespace {
 
+constexpr Seconds kAnswer{15};   // a fork takes 0.01 s; a helper that is stopped answers never
+constexpr Seconds kImport{120};  // of torch, from a file system that is slow
 constexpr const char* kThreadVariables[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"};
 
 // One thread during the import, so that the fork is safe; what workers shall see instead travels beside it.
@@ -51,8 +54,13 @@ Json SpawnRequest(const RunSpec& spec, const EpochPlan& plan, const std::vector<
 
 }  // namespace
 
-PythonHost::PythonHost(const RunSpec& spec, Poller& poller, Listener listener)
-    : spec_(spec), poller_(poller), listener_(std::move(listener)) {}
+PythonHost::PythonHost(const RunSpec& spec, const Clock& clock, Poller& poller, Listener listener)
+    : spec_(spec), clock_(clock), poller_(poller), listener_(std::move(listener)) {}
+
+PythonHost::~PythonHost() {
+  for (const pid_t helper : {zygote_pid_, store_pid_})
+    if (helper > 0) KillTree(helper);
+}
 
 void PythonHost::Start() {
   if (spec_.start_method == StartMethod::kExec || spec_.torchrun.no_python) {
@@ -126,8 +134,10 @@ void PythonHost::StartStoreHost() {
   poller_.Watch(store_.get(), [this] { HearStore(); });
   if (zygote_.valid()) {
     const int fds[] = {pair->second.get()};
+    store_imports_ = false;
     if (SendPacket(zygote_.get(), R"({"op":"store"})", fds).ok()) return;
   }
+  store_imports_ = true;
   Environment environment = PythonEnvironment(spec_, false);
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
   auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._store"}, environment, "/", STDERR_FILENO, STDERR_FILENO,
@@ -139,6 +149,7 @@ void PythonHost::StartStoreHost() {
 void PythonHost::AskStore(uint64_t epoch, int port) {
   if (!store_.valid() && has_torch_) StartStoreHost();
   store_asked_ = epoch;
+  store_by_ = clock_.Now() + ToNanos(store_imports_ ? kImport : kAnswer);
   const Json request = {{"op", "store"},
                         {"epoch", epoch},
                         {"world_size", spec_.place.world_size},
@@ -153,6 +164,7 @@ void PythonHost::HearStore() {
   if (packet->closed) return StoreLost();
   const Json message = Json::parse(packet->text, nullptr, false);
   if (!message.is_object()) return StoreLost();
+  store_imports_ = false;
   const uint64_t epoch = std::exchange(store_asked_, 0);
   if (epoch == 0 || message.value("epoch", uint64_t{0}) != epoch) return;
   const int port = message.value("port", 0);
@@ -189,9 +201,23 @@ bool PythonHost::Spawn(const EpochPlan& plan, const std::vector<int>& ranks, con
     fds.push_back(stdio[static_cast<size_t>(rank)].err.get());
   }
   spawn_asked_ = plan.epoch;
+  spawn_by_ = clock_.Now() + ToNanos(kAnswer);
   const absl::Status sent = SendPacket(zygote_.get(), request, fds);
   if (!sent.ok()) ZygoteLost(Message(sent));
   return true;
+}
+
+void PythonHost::Tick() {
+  const Nanos now = clock_.Now();
+  if (spawn_asked_ != 0 && now >= spawn_by_) {
+    if (zygote_pid_ > 0) KillTree(zygote_pid_);
+    ZygoteLost(fmt::format("the zygote process did not answer within {} s and was killed", kAnswer.value));
+  }
+  if (store_asked_ != 0 && now >= store_by_) {
+    if (store_pid_ > 0) KillTree(store_pid_);
+    listener_.note("rank 0 hosts the rendezvous store: its host did not answer in time and was killed");
+    StoreLost();
+  }
 }
 
 void PythonHost::Reaped(pid_t pid) {

@@ -1,6 +1,7 @@
 // The starter's Python helpers: the zygote, which forks workers from an interpreter that has imported torch, and the
 // store host, which holds the rendezvous store outside the ranks. Both are optional: without torch there is neither,
-// and workers start by exec. Single-threaded; requests are answered through callbacks from the poller.
+// and workers start by exec. One that does not answer in time is killed, and it goes on without. Single-threaded;
+// requests are answered through callbacks from the poller.
 #pragma once
 
 #include <sys/types.h>
@@ -11,6 +12,7 @@
 
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/poller.h"
 
@@ -31,7 +33,9 @@ class PythonHost {
     std::function<void(const std::string& text)> note;  // for the user, once
   };
 
-  PythonHost(const RunSpec& spec, Poller& poller, Listener listener);
+  PythonHost(const RunSpec& spec, const Clock& clock, Poller& poller, Listener listener);
+  // Kills what is left of them; a stopped process would not notice that we are gone.
+  ~PythonHost();
   // Starts the zygote (or, under exec, only the store host). listener.ready follows.
   void Start();
   // `port`: where it shall listen, if that is free; 0: anywhere.
@@ -47,6 +51,7 @@ class PythonHost {
   // True for our helpers, which are not left-overs of an epoch.
   bool Owns(pid_t pid) const { return pid == zygote_pid_ || pid == store_pid_; }
   void Reaped(pid_t pid);
+  void Tick();
 
  private:
   void StartZygote();
@@ -57,12 +62,15 @@ class PythonHost {
   void StoreLost();
 
   const RunSpec& spec_;
+  const Clock& clock_;
   Poller& poller_;
   Listener listener_;
   Fd zygote_, store_;
   pid_t zygote_pid_ = 0, store_pid_ = 0;
   uint64_t store_asked_ = 0;  // epoch that waits for a port; 0 = none
   uint64_t spawn_asked_ = 0;
+  Nanos store_by_, spawn_by_;   // when the answer must have come
+  bool store_imports_ = false;  // it has torch to import before it can answer
   bool known_ = false, zygote_ok_ = false, has_torch_ = false, store_refused_ = false;
   std::string why_, torch_;
 };

@@ -138,7 +138,7 @@ Starter::Starter(RunSpec spec, BoardMap board)
               .asked = [this](const Json& request, std::vector<Fd>& fds) { Obey(request, fds); },
               .waiting = [this] { poller_.SetPeriod(kBusyTick); }}),
       buffers_(std::move(board), [this](Bytes per_slot) { return CheckBudget(spec_, buffers_, per_slot); }),
-      host_(spec_, poller_,
+      host_(spec_, clock_, poller_,
             {.ready =
                  [this] {
                    if (!host_.why().empty()) Note("workers start by exec: " + host_.why());
@@ -558,6 +558,7 @@ void Starter::LeaveTheStuck() {
 void Starter::Tick() {
   agent_.Flush();
   feeds_.Tick();
+  host_.Tick();
   TellDropped();
   const Nanos now = clock_.Now();
   shared_memory_.Tick();

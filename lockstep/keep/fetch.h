@@ -1,5 +1,6 @@
 // Of whoever takes the place of a node that was lost: gets its part of a checkpoint from its keeper, by up to 16
-// connections that take slot after slot, and verifies each slot's CRC32C. Blocks; for a thread of its own.
+// connections that take slot after slot, and verifies each slot's CRC32C. Where a connection fails, rather than the
+// keeper says no, it asks again over another one. Blocks; for a thread of its own.
 //
 //   LS_ASSIGN_OR_RETURN(const Outline outline, Fetch(address, token, node, point, stop, make));
 #pragma once
@@ -18,8 +19,12 @@ namespace lockstep::keep {
 // thread.
 using MakeRoom = std::function<absl::StatusOr<std::span<std::byte>>(size_t slot, const SlotHeader& header)>;
 
-// NotFound (as FailedPrecondition): it is not kept there. DataLoss: what came is damaged.
+// For so long after a connection has failed it is tried again.
+inline constexpr Seconds kFetchPatience{10};
+
+// NotFound (as FailedPrecondition): it is not kept there. DataLoss: what came is damaged. Unavailable: the keeper could
+// not be talked to, for all of `patience`.
 absl::StatusOr<Outline> Fetch(const Address& keeper, const std::string& token, int node, const checkpoint::Point& point,
-                              const std::stop_token& stop, const MakeRoom& make);
+                              const std::stop_token& stop, const MakeRoom& make, Seconds patience = kFetchPatience);
 
 }  // namespace lockstep::keep

@@ -53,26 +53,40 @@ class Told {
 };
 
 absl::StatusOr<std::vector<Content>> FetchAll(int port, int node, const checkpoint::Point& point,
-                                              const std::string& token = kToken) {
+                                              const std::string& token = kToken, Seconds patience = Seconds{0}) {
   std::vector<Content> slots;
-  LS_ASSIGN_OR_RETURN(const Outline outline,
-                      Fetch({"127.0.0.1", port}, token, node, point, {}, [&](size_t, const SlotHeader& header) {
-                        slots.emplace_back(header.bytes);
-                        return absl::StatusOr<std::span<std::byte>>(slots.back());
-                      }));
+  const auto make = [&](size_t, const SlotHeader& header) {
+    slots.emplace_back(header.bytes);
+    return absl::StatusOr<std::span<std::byte>>(slots.back());
+  };
+  LS_ASSIGN_OR_RETURN(const Outline outline, Fetch({"127.0.0.1", port}, token, node, point, {}, make, patience));
   EXPECT_EQ(slots.size(), outline.slots.size());
   return slots;
 }
 
-// Gives one part out, and counts who comes for it.
+Fd ConnectTo(int port) {
+  Fd caller(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(0, connect(caller.get(), reinterpret_cast<sockaddr*>(&address), sizeof address));
+  return caller;
+}
+
+// Gives one part out, and counts who comes for it. If told so, it hangs up on the first, the third, ... of them.
 class CountingKeeper {
  public:
-  explicit CountingKeeper(OwnPart part) : part_(Hashed(std::move(part))), places_(PlacesOf(part_->outline.slots)) {
+  explicit CountingKeeper(OwnPart part, bool hangs_up = false)
+      : part_(Hashed(std::move(part))), places_(PlacesOf(part_->outline.slots)) {
     socket_ = ListenOnFreePort(true, port_).value();
     fcntl(socket_.get(), F_SETFL, 0);  // it blocks
-    listener_ = std::jthread([this] {
+    listener_ = std::jthread([this, hangs_up] {
       for (Fd guest; (guest = Fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK))).valid();) {
-        ++guests_;
+        if (guests_++ % 2 == 0 && hangs_up) {
+          guest.Close();
+          continue;
+        }
         threads_.emplace_back([this, fd = guest.Release()] { Serve(Connection(Fd(fd), {})); });
       }
     });
@@ -145,6 +159,41 @@ TEST_F(Keeping, ANodeOfManyRanksIsFetchedByFewConnections) {
   ASSERT_TRUE(fetched.ok()) << fetched.status();
   EXPECT_EQ(slots, *fetched);
   EXPECT_LE(keeper.guests(), 16);
+}
+
+TEST_F(Keeping, WhereAConnectionFailsItIsFetchedOverAnother) {
+  const std::vector<Content> slots = {SlotOf(kMeta, 1, RandomBytes(3'000'000, 2)), SlotOf(kMeta, 3, {}),
+                                      SlotOf(kMeta, 5, RandomBytes(70, 4))};
+  CountingKeeper keeper(OfferOf(1, At(1), slots, kMeta), /*hangs_up=*/true);
+  EXPECT_TRUE(absl::IsUnavailable(FetchAll(keeper.port(), 1, At(1)).status()));
+  const auto fetched = FetchAll(keeper.port(), 1, At(1), kToken, kFetchPatience);
+  ASSERT_TRUE(fetched.ok()) << fetched.status();
+  EXPECT_EQ(slots, *fetched);
+}
+
+// They leave no place for those who greet, otherwise.
+TEST_F(Keeping, OfThoseWhoSayNothingTheOldestGoes) {
+  const std::vector<Content> slots = {SlotOf(kMeta, 1, RandomBytes(70, 2))};
+  Sender sender(kToken, own_, told_.listener());
+  std::vector<Fd> silent;
+  for (int i = 0; i < 80; ++i) silent.push_back(ConnectTo(keeper_.port()));
+  sender.SendTo(Address{"127.0.0.1", keeper_.port()});
+  sender.Offer(OfferOf(1, At(1), slots, kMeta));
+  EXPECT_EQ("kept 1", told_.Next());
+  EXPECT_EQ(slots, FetchAll(keeper_.port(), 1, At(1)).value());
+  char nothing = 0;
+  EXPECT_EQ(0, recv(silent[0].get(), &nothing, 1, 0)) << "it was cut off";
+  EXPECT_EQ(-1, recv(silent[79].get(), &nothing, 1, MSG_DONTWAIT)) << "it may still greet";
+  // In two pieces, even.
+  Greeting greeting;
+  greeting.purpose = Purpose::kGet;
+  greeting.token = TokenField(kToken);
+  const Head unknown{1, 2, 1, 0, kOutlineOnly, 0};
+  ASSERT_EQ(50, send(silent[79].get(), &greeting, 50, 0));
+  ASSERT_EQ(30, send(silent[79].get(), reinterpret_cast<const char*>(&greeting) + 50, 30, 0));
+  ASSERT_EQ(ssize_t{sizeof unknown}, send(silent[79].get(), &unknown, sizeof unknown, 0));
+  Connection last(std::move(silent[79]), {});
+  EXPECT_THAT(Message(ReadAnswer(last)), HasSubstr("step 2 is not kept here"));
 }
 
 TEST_F(Keeping, ReplicasOfEachOtherSendOnlyWhatIsTheirOwn) {

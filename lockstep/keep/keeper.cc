@@ -7,14 +7,16 @@
 
 #include <cerrno>
 #include <chrono>
+#include <vector>
 
 #include "lockstep/base/background_thread.h"
-#include "lockstep/keep/wire.h"
+#include "lockstep/base/clock.h"
 
 namespace lockstep::keep {
 namespace {
 
 constexpr size_t kMostGuests = 64;
+constexpr size_t kMostCallers = 64;    // who have not greeted yet
 constexpr Seconds kOwnIsComing{0.25};  // data-parallel replicas finish a step together, more or less
 
 // A machine that went dark does not keep its thread here for ever.
@@ -38,40 +40,70 @@ absl::Status Keeper::Open(bool loopback_only) {
 void Keeper::Listen(const std::stop_token& stop) {
   StepBack();
   while (!stop.stop_requested()) {
-    pollfd one{socket_.get(), POLLIN, 0};
-    poll(&one, 1, 50);
+    std::vector<pollfd> awaited = {{socket_.get(), POLLIN, 0}};
+    for (const Caller& caller : callers_) awaited.push_back({caller.socket.get(), POLLIN, 0});
+    poll(awaited.data(), awaited.size(), 50);
     std::erase_if(guests_, [](const Guest& guest) { return guest.gone.load(); });
-    Fd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.valid()) {
-      // At the limit of open files the guest stays at the door, and poll() returns at once.
-      if (errno != EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      continue;
+    const Nanos now = SystemClock().Now();
+    for (size_t i = 0; i < callers_.size(); ++i) {
+      if (awaited[i + 1].revents != 0) Hear(callers_[i]);
+      if (now - callers_[i].came > ToNanos(kStall)) TurnAway(callers_[i]);
     }
-    if (guests_.size() >= kMostGuests) {
-      ++turned_away_;
-      continue;
-    }
-    ProbeWhileIdle(socket.get());
-    Guest& guest = guests_.emplace_back();
-    guest.thread = std::jthread([this, &guest, fd = socket.Release()](const std::stop_token& asked) {
-      StepBack();
-      Serve(Connection(Fd(fd), asked));
-      guest.gone = true;
-    });
+    std::erase_if(callers_, [](const Caller& caller) { return !caller.socket.valid(); });
+    LetIn();
   }
   guests_.clear();
 }
 
-void Keeper::Serve(Connection connection) {
-  Greeting greeting;
-  if (!connection.Read(greeting).ok() || greeting.magic != kMagic || greeting.token != TokenField(token_)) {
-    ++turned_away_;
+// One at a time: who greeted while it stood in the queue is heard before others can push it out.
+void Keeper::LetIn() {
+  Fd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid()) {
+    // At the limit of open files the guest stays at the door, and poll() returns at once.
+    if (errno != EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     return;
   }
+  ProbeWhileIdle(socket.get());
+  if (callers_.size() >= kMostCallers) {
+    TurnAway(callers_.front());
+    callers_.pop_front();
+  }
+  callers_.push_back({std::move(socket), SystemClock().Now(), {}});
+}
+
+// What has come of its greeting.
+void Keeper::Hear(Caller& caller) {
+  const auto rest = std::as_writable_bytes(std::span(&caller.greeting, 1)).subspan(caller.got);
+  const ssize_t got = recv(caller.socket.get(), rest.data(), rest.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return TurnAway(caller);
+  caller.got += static_cast<size_t>(got);
+  if (caller.got < sizeof caller.greeting) return;
+  const bool ours = caller.greeting.magic == kMagic && caller.greeting.token == TokenField(token_);
+  if (!ours || guests_.size() >= kMostGuests) return TurnAway(caller);
+  Welcome(caller);
+}
+
+void Keeper::Welcome(Caller& caller) {
+  Guest& guest = guests_.emplace_back();
+  guest.thread = std::jthread(
+      [this, &guest, fd = caller.socket.Release(), purpose = caller.greeting.purpose](const std::stop_token& asked) {
+        StepBack();
+        Serve(Connection(Fd(fd), asked), purpose);
+        guest.gone = true;
+      });
+}
+
+void Keeper::TurnAway(Caller& caller) {
+  if (caller.socket.valid()) ++turned_away_;
+  caller.socket.Close();
+}
+
+void Keeper::Serve(Connection connection, Purpose purpose) {
   absl::Status status;
   while (status.ok()) {
     status = connection.AwaitMore();
-    if (status.ok()) status = greeting.purpose == Purpose::kPut ? Receive(connection) : Give(connection);
+    if (status.ok()) status = purpose == Purpose::kPut ? Receive(connection) : Give(connection);
   }
 }
 

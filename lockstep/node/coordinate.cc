@@ -178,6 +178,7 @@ class CoordinatorProcess {
     const std::string op = fields.Text("op");
     if (op == "status") return reply(lead_.begun() ? lead_.head().Status() : Waiting());
     if (op == "incidents") return reply(lead_.begun() ? lead_.head().Incidents() : Json::array());
+    if (op == "why" && lead_.begun()) return reply(AnswerWhy(lead_.head().state(), request, clock_.Now()));
     if (op == "drill") return reply(Rehearse(request));
     if (op == "update") return reply(AnswerUpdate(request, lead_.begun() ? &lead_.head() : nullptr, ""));
     if (op == "stop") {

@@ -12,8 +12,10 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/control/report.h"
 #include "lockstep/control/story.h"
+#include "lockstep/incident/fields.h"
 #include "lockstep/node/past.h"
 #include "lockstep/node/run_dir.h"
+#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::node {
 namespace {
@@ -24,7 +26,33 @@ bool IsUnwatched(const absl::Status& asked) { return absl::IsUnavailable(asked) 
 
 // Nobody answers in time, or at all: the journal is asked instead. Not where somebody says that he can't say it, or
 // where we may not ask.
-bool IsUnheard(const absl::Status& asked) { return IsUnwatched(asked) || absl::IsDeadlineExceeded(asked); }
+bool IsUnheard(const absl::Status& asked) {
+  return IsUnwatched(asked) || absl::IsDeadlineExceeded(asked) || absl::IsResourceExhausted(asked);
+}
+
+// Somebody was there, and hung up. He may have come to his end; or he is there and let us in no further.
+absl::Status HungUp(const std::string& run_dir) {
+  if (!store::WriterLock::IsHeld(run_dir + "/" + agent::kWatcherLock))
+    return Unavailable("{}: the watching process hung up", run_dir);
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      fmt::format("{}: its watching process hung up, and is still there: it is about to end, or has as many "
+                  "files open as it may (ulimit -n); ask again",
+                  run_dir));
+}
+
+absl::StatusOr<agent::Packet> Exchange(const std::string& run_dir, const Fd& socket, const Json& request) {
+  const absl::Status sent = agent::SendPacket(socket.get(), request.dump());
+  if (absl::IsUnavailable(sent)) return HungUp(run_dir);
+  LS_RETURN_IF_ERROR(sent);
+  absl::StatusOr<agent::Packet> packet = agent::AwaitPacket(socket.get(), kAnswerTimeoutMs);
+  if (absl::IsDeadlineExceeded(packet.status()))
+    return MakeError(
+        absl::StatusCode::kDeadlineExceeded,
+        fmt::format("{}: {}: its watching process is stopped, or busy", run_dir, Message(packet.status())));
+  if (!packet.ok()) return HungUp(run_dir);
+  return packet;
+}
 
 std::string WhatToDo(const std::string& run_dir, const absl::Status& asked) {
   return fmt::format("nobody watches this run; {} ({})", HowToGoOn(run_dir), Message(asked));
@@ -34,14 +62,8 @@ std::string WhatToDo(const std::string& run_dir, const absl::Status& asked) {
 
 absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
   LS_ASSIGN_OR_RETURN(const Fd socket, agent::ConnectTo(run_dir + "/" + agent::kControlSocket));
-  LS_RETURN_IF_ERROR(agent::SendPacket(socket.get(), request.dump()));
-  const absl::StatusOr<agent::Packet> packet = agent::AwaitPacket(socket.get(), kAnswerTimeoutMs);
-  if (absl::IsDeadlineExceeded(packet.status()))
-    return MakeError(
-        absl::StatusCode::kDeadlineExceeded,
-        fmt::format("{}: {}: its watching process is stopped, or busy", run_dir, Message(packet.status())));
-  if (!packet.ok()) return Unavailable("{}: the watching process hung up", run_dir);
-  LS_ASSIGN_OR_RETURN(const std::string text, TextOf(*packet));
+  LS_ASSIGN_OR_RETURN(const agent::Packet packet, Exchange(run_dir, socket, request));
+  LS_ASSIGN_OR_RETURN(const std::string text, TextOf(packet));
   Json answer = Json::parse(text, nullptr, false);
   if (answer.is_discarded()) return DataLoss("{}: an answer of {} bytes that is no JSON", run_dir, text.size());
   if (answer.is_object() && answer.contains("error"))
@@ -70,10 +92,11 @@ absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request)
   absl::StatusOr<Json> answer = Ask(run_dir, request);
   if (absl::IsDeadlineExceeded(answer.status()))
     return Unavailable("{}; it is asked all the same, and does it when it comes to it", Message(answer.status()));
-  if (!IsUnwatched(answer.status())) return answer;
+  if (!IsUnheard(answer.status())) return answer;
   const auto replayed = Replay(run_dir);
   if (replayed.ok() && replayed->state.mode == control::Mode::kFinished)
     return FailedPrecondition("{}: this run has ended: {}", run_dir, replayed->state.verdict);
+  if (!IsUnwatched(answer.status())) return answer;
   return FailedPrecondition("{}: {}", run_dir, WhatToDo(run_dir, answer.status()));
 }
 
@@ -100,9 +123,19 @@ absl::StatusOr<Json> QueryIncidents(const std::string& run_dir) {
   return control::IncidentsReport(replayed.state, replayed.last);
 }
 
+// Who watches knows also what no disk would take.
 absl::StatusOr<Json> QueryWhy(const std::string& run_dir, int64_t incident) {
-  LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
-  return control::Story(replayed.state, incident, replayed.last);
+  auto answer = Ask(run_dir, {{"op", "why"}, {"incident", incident}});
+  if (answer.ok()) return answer;
+  const absl::StatusOr<history::Replayed> replayed = Replay(run_dir);
+  if (replayed.ok()) return control::Story(replayed->state, incident, replayed->last);
+  return IsUnheard(answer.status()) ? replayed.status() : answer.status();
+}
+
+Json AnswerWhy(const control::State& state, const Json& request, Nanos now) {
+  incident::Fields fields(request, "request");
+  const absl::StatusOr<Json> story = control::Story(state, fields.Int("incident"), now);
+  return story.ok() ? *story : Json{{"error", Message(story.status())}};
 }
 
 absl::Status AskStop(const std::string& run_dir) { return AskWatched(run_dir, {{"op", "stop"}}).status(); }

@@ -10,18 +10,20 @@
 #include "lockstep/base/poller.h"
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
+#include "lockstep/control/machine.h"
 
 namespace lockstep::node {
 
 // The documents of control/report.h.
 absl::StatusOr<Json> QueryStatus(const std::string& run_dir);
 absl::StatusOr<Json> QueryIncidents(const std::string& run_dir);
-// control::Story of one incident, from the journal, which holds all that happened so far.
+// control::Story of one incident.
 absl::StatusOr<Json> QueryWhy(const std::string& run_dir, int64_t incident);
 // Asks the watching process to end the job.
 absl::Status AskStop(const std::string& run_dir);
 // Sends {"op": NAME, ...} to the watching process and waits for its answer; {"error": TEXT} comes back as
-// kFailedPrecondition. kDeadlineExceeded: there was none in time; kUnavailable, kNotFound: nobody watches.
+// kFailedPrecondition. kDeadlineExceeded: there was none in time; kResourceExhausted: it hung up; kUnavailable,
+// kNotFound: nobody watches.
 absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request);
 // The same of what only a watching process can do. Errors say what became of the run.
 absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request);
@@ -30,6 +32,8 @@ absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request)
 absl::Status CheckPidNamespace(const std::string& run_dir);
 // What a node that attends answers about what its coordinator knows.
 std::string AskElsewhere(const std::string& coordinator);
+// What the process that leads answers to {"op": "why", "incident": ...}.
+Json AnswerWhy(const control::State& state, const Json& request, Nanos now);
 
 // The answering side, in the poller of `lockstep run`.
 class ControlSocket {

@@ -1,5 +1,6 @@
 #include "lockstep/node/query.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -10,9 +11,13 @@
 
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/packets.h"
+#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::node {
 namespace {
+
+using testing::HasSubstr;
+using testing::Not;
 
 class Query : public testing::Test {
  protected:
@@ -45,6 +50,45 @@ TEST_F(Query, AnAnswerThatIsNoneIsAnError) {
   });
   EXPECT_TRUE(absl::IsDataLoss(Ask(run_dir_, {{"op", "status"}}).status()));
   watching.join();
+}
+
+// A journal on a disk that is full lacks what happened last, and here there is none.
+TEST_F(Query, WhyIsToldByWhoWatchesRatherThanTheJournal) {
+  control::State state;
+  incident::Incident& incident = state.incidents.emplace_back();
+  incident.id = 1;
+  incident.findings.emplace_back();
+  Poller poller;
+  ControlSocket socket(poller, [&](const Json& request, const ControlSocket::Reply& reply) {
+    reply(request["op"] == "why" ? AnswerWhy(state, request, Nanos{}) : Json());
+  });
+  ASSERT_TRUE(socket.Listen(run_dir_).ok());
+  std::jthread watching([&] { poller.Run(Seconds{60}, [] {}); });
+  const auto known = QueryWhy(run_dir_, 1), unknown = QueryWhy(run_dir_, 2);
+  poller.Stop();
+  ASSERT_TRUE(known.ok()) << known.status();
+  EXPECT_EQ((*known)["incident"], 1);
+  EXPECT_THAT(Message(unknown.status()), HasSubstr("there is no incident 2"));
+}
+
+// At the limit of open files it lets nobody in; to go on without it would end the one that is there.
+TEST_F(Query, AWatcherThatHangsUpIsThereForAsLongAsItHasItsLock) {
+  const Fd listener = *ListenAt(run_dir_ + "/" + agent::kControlSocket);
+  std::jthread watching([&] {
+    for (int i = 0; i < 2; ++i) {
+      Fd peer;
+      while (!peer.valid()) peer = Fd(accept(listener.get(), nullptr, nullptr));
+    }
+  });
+  {
+    const auto lock = store::WriterLock::Take(run_dir_ + "/" + agent::kWatcherLock);
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    const absl::Status asked = AskStop(run_dir_);
+    EXPECT_TRUE(absl::IsResourceExhausted(asked)) << asked;
+    EXPECT_THAT(Message(asked), HasSubstr("hung up, and is still there"));
+    EXPECT_THAT(Message(asked), Not(HasSubstr("--resume")));
+  }
+  EXPECT_THAT(Message(AskStop(run_dir_)), HasSubstr("nobody watches this run; go on with `lockstep run --resume"));
 }
 
 }  // namespace

@@ -374,7 +374,7 @@ void Node::Told(const control::Told& told) {
 
 // Exits that come after our own kill tell nothing.
 void Node::Remember(const control::RankExited& exited) {
-  if (agent_->IsKilling(exited.epoch)) return;
+  if (starter_lost_ || agent_->IsKilling(exited.epoch)) return;
   const std::vector<control::RankStatus> ranks = agent_->Observe().ranks;
   const auto own = std::find_if(ranks.begin(), ranks.end(), [&](const auto& one) { return one.rank == exited.rank; });
   first_failure_.Add(exited, own != ranks.end() ? own->pid : 0, agent_->restart_count(), clock_.Now(),
@@ -463,9 +463,10 @@ void Node::Answer(const Json& request, const ControlSocket::Reply& reply) {
   incident::Fields fields(request, "request");
   const std::string op = fields.Text("op");
   if (op == "status") return reply(Status());
-  if (op == "incidents" && !IsLeading() && !spec_.coordinator.empty())
+  if ((op == "incidents" || op == "why") && !IsLeading() && !spec_.coordinator.empty())
     return reply({{"error", AskElsewhere(spec_.coordinator)}});
   if (op == "incidents") return reply(Incidents());
+  if (op == "why" && IsLeading()) return reply(AnswerWhy(lead_->head().state(), request, clock_.Now()));
   if (op == "drill") return reply(Rehearse(request));
   if (op == "update") return reply(AnswerUpdate(request, IsLeading() ? &lead_->head() : nullptr, spec_.coordinator));
   if (op == "stacks" && agent_) {

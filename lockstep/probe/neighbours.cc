@@ -7,7 +7,9 @@
 #include <array>
 #include <cerrno>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "lockstep/base/check.h"
@@ -20,7 +22,8 @@ constexpr uint64_t kTotal = 64 << 20, kMostBlock = 8 << 20, kLeastBlock = 64 << 
 constexpr size_t kLeastSteps = 4;       // of few nodes, more than one round
 constexpr uint64_t kMostTrouble = 500;  // bytes of its text
 constexpr Seconds kLeastTransfer{2};
-constexpr Seconds kGrace{1}, kHello{1};  // for a node that is about to tell its trouble; for the first frame
+constexpr Seconds kGrace{1};  // for a node that is about to tell its trouble
+constexpr size_t kMostCallers = 64;
 
 // What all nodes agree on without a word.
 struct Plan {
@@ -48,7 +51,7 @@ absl::Status SendAll(int fd, std::span<const char> bytes, const Budget& budget) 
       bytes = bytes.subspan(static_cast<size_t>(sent));
     } else if (sent < 0 && errno != EAGAIN && errno != EINTR) {
       return Errno(errno, "sending");
-    } else if (!WaitFor(fd, POLLOUT, -1, 0, budget)) {
+    } else if (!WaitFor(fd, POLLOUT, budget)) {
       return Unavailable("it takes nothing more in time");
     }
   }
@@ -65,7 +68,7 @@ absl::Status ReceiveAll(int fd, std::span<char> bytes, const Budget& budget, siz
       return Unavailable("it closed the connection");
     } else if (errno != EAGAIN && errno != EINTR) {
       return Errno(errno, "receiving");
-    } else if (!WaitFor(fd, POLLIN, -1, 0, budget)) {
+    } else if (!WaitFor(fd, POLLIN, budget)) {
       return Unavailable("nothing more came in time");
     }
   }
@@ -85,6 +88,13 @@ absl::StatusOr<Frame> ReceiveFrame(int fd, const Budget& budget) {
 std::span<const char> AsBytes(std::span<const uint64_t> words) {
   return {reinterpret_cast<const char*>(words.data()), words.size_bytes()};
 }
+
+// Has connected, and not said yet who it is.
+struct Caller {
+  Fd fd;
+  std::array<char, kFrameBytes> hello{};
+  size_t got = 0;  // bytes of it
+};
 
 class Ring {
  public:
@@ -180,21 +190,44 @@ class Ring {
     changed_.notify_all();
   }
 
-  // Somebody else may knock; the right one may come later.
+  // Somebody else may knock, and others may have before we began; the right one may come later.
   absl::StatusOr<Fd> AwaitLeft(int listener) {
     std::string stranger;
-    while (WaitFor(listener, POLLIN, -1, 0, wait_)) {
-      Fd fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (!fd.valid()) continue;
-      absl::StatusOr<Frame> hello = ReceiveFrame(fd.get(), wait_.Of({std::min(kHello.value, wait_.Left().value)}));
-      if (hello.ok() &&
-          (hello->kind != FrameKind::kHello || hello->sender != plan_.Left() || hello->nodes != plan_.nodes))
-        hello = InvalidArgument("node {} of {} came, expected node {} of {}: do all nodes have the same list?",
-                                hello->sender, hello->nodes, plan_.Left(), plan_.nodes);
-      if (hello.ok()) return fd;
-      stranger = "; somebody came, but " + Message(hello.status());
-    }
+    std::deque<Caller> callers;  // the oldest first
+    std::vector<pollfd> awaited;
+    do {
+      if (Fd fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)); fd.valid()) {
+        if (callers.size() >= kMostCallers) callers.pop_front();
+        callers.push_back({std::move(fd)});
+      }
+      awaited = {{listener, POLLIN, 0}};
+      for (Caller& caller : callers) {
+        const std::optional<absl::Status> said = Hear(caller);
+        if (said && said->ok()) return std::move(caller.fd);
+        if (said) stranger = "; somebody came, but " + Message(*said);
+        if (said) caller.fd.Close();
+        if (!said) awaited.push_back({caller.fd.get(), POLLIN, 0});
+      }
+      std::erase_if(callers, [](const Caller& caller) { return !caller.fd.valid(); });
+    } while (WaitFor(awaited, wait_));
+    if (stranger.empty() && !callers.empty()) stranger = "; somebody came, but did not say all of who it is";
     return Unavailable("it did not come within {:.1f} s{}", options_.wait.value, stranger);
+  }
+
+  // Whether it is the node before. None: it has not said all yet.
+  std::optional<absl::Status> Hear(Caller& caller) const {
+    const std::span<char> rest = std::span(caller.hello).subspan(caller.got);
+    const ssize_t more = recv(caller.fd.get(), rest.data(), rest.size(), 0);
+    if (more == 0) return Unavailable("it closed the connection; {} of {} bytes came", caller.got, kFrameBytes);
+    if (more < 0 && errno != EAGAIN && errno != EINTR) return Errno(errno, "receiving");
+    caller.got += static_cast<size_t>(std::max<ssize_t>(more, 0));
+    if (caller.got < kFrameBytes) return std::nullopt;
+    const absl::StatusOr<Frame> hello = DecodeFrame(caller.hello);
+    if (!hello.ok()) return hello.status();
+    if (hello->kind == FrameKind::kHello && hello->sender == plan_.Left() && hello->nodes == plan_.nodes)
+      return absl::OkStatus();
+    return InvalidArgument("node {} of {} came, expected node {} of {}: do all nodes have the same list?",
+                           hello->sender, hello->nodes, plan_.Left(), plan_.nodes);
   }
 
   absl::Status ReceiveBlock(int fd, size_t step) {

@@ -105,7 +105,7 @@ void Knock(const Endpoint& place, const std::string& text) {
   ASSERT_TRUE(fd.ok());
   send(fd->get(), text.data(), text.size(), MSG_NOSIGNAL);
   char byte;
-  while (WaitFor(fd->get(), 1 /* POLLIN */, -1, 0, Budget(clock, Seconds{5}, {})) && recv(fd->get(), &byte, 1, 0) > 0) {
+  while (WaitFor(fd->get(), POLLIN, Budget(clock, Seconds{5}, {})) && recv(fd->get(), &byte, 1, 0) > 0) {
   }
 }
 
@@ -127,6 +127,31 @@ TEST_F(Neighbours, StrangersAreSaidAndDoNotDisturb) {
     const std::jthread first([&] { both[0] = RunOne(ports, 0, Seconds{20}); });
     Knock(ports.nodes()[0], std::string(100, '\0'));
     both[1] = RunOne(ports, 1, Seconds{20});
+  }
+  for (const std::vector<Measurement>& report : both)
+    for (const Measurement& one : report) EXPECT_TRUE(one.ok) << one.text;
+}
+
+// More than are heard at a time, and all of them before the probe begins.
+TEST_F(Neighbours, StrangersThatStoodAtTheDoorBeforeTakeNoTime) {
+  const Ports ports(2);
+  absl::StatusOr<Fd> door = Listen(ports.nodes()[0], Budget(clock_, Seconds{20}, {}));
+  ASSERT_TRUE(door.ok()) << door.status();
+  ASSERT_EQ(0, listen(door->get(), 128));
+  std::vector<Fd> silent;
+  for (int i = 0; i < 100; ++i) {
+    absl::StatusOr<Fd> fd = ConnectTo(ports.nodes()[0], Budget(clock_, Seconds{20}, {}));
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    silent.push_back(*std::move(fd));
+  }
+  Reports both(2);
+  {
+    const std::jthread first([&] {
+      both[0] =
+          MeasureNeighbours(Budget(clock_, Seconds{20}, {}),
+                            {.nodes = ports.nodes(), .self = 0, .listener = door->Release(), .wait = Seconds{10}});
+    });
+    both[1] = RunOne(ports, 1, Seconds{10});
   }
   for (const std::vector<Measurement>& report : both)
     for (const Measurement& one : report) EXPECT_TRUE(one.ok) << one.text;

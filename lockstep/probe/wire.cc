@@ -60,7 +60,7 @@ absl::StatusOr<Fd> ConnectOnce(const Address& address, const std::string& what, 
   const auto* const to = reinterpret_cast<const sockaddr*>(&address.storage);
   if (connect(fd.get(), to, address.bytes) == 0) return fd;
   if (errno != EINPROGRESS) return Errno(errno, "{}", what);
-  if (!WaitFor(fd.get(), POLLOUT, -1, 0, budget)) return Errno(ETIMEDOUT, "{}", what);
+  if (!WaitFor(fd.get(), POLLOUT, budget)) return Errno(ETIMEDOUT, "{}", what);
   int error = 0;
   socklen_t bytes = sizeof error;
   getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
@@ -152,17 +152,20 @@ absl::StatusOr<Fd> ConnectTo(const Endpoint& place, const Budget& budget) {
     // That time ran out says less than why an earlier attempt failed.
     if (budget.Over()) return last.ok() ? connected.status() : last;
     last = connected.status();
-    WaitFor(-1, 0, -1, 0, budget.Of({std::min(kRetry.value, budget.Left().value)}));
+    WaitFor(-1, 0, budget.Of({std::min(kRetry.value, budget.Left().value)}));
   }
 }
 
-bool WaitFor(int first, short first_events, int second, short second_events, const Budget& budget) {
+bool WaitFor(std::span<pollfd> fds, const Budget& budget) {
   while (!budget.Over()) {
-    std::array<pollfd, 2> fds{pollfd{.fd = first, .events = first_events, .revents = 0},
-                              pollfd{.fd = second, .events = second_events, .revents = 0}};
     if (poll(fds.data(), fds.size(), kPollMs) > 0) return true;
   }
   return false;
+}
+
+bool WaitFor(int fd, short events, const Budget& budget) {
+  pollfd one{.fd = fd, .events = events, .revents = 0};
+  return WaitFor({&one, 1}, budget);
 }
 
 }  // namespace lockstep::probe

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <netinet/in.h>
+#include <poll.h>
 
 #include <cstdint>
 #include <functional>
@@ -49,7 +50,8 @@ absl::StatusOr<Fd> TakeOver(int listener);
 // Tries again until the budget is over: the other side may not have begun to listen.
 absl::StatusOr<Fd> ConnectTo(const Endpoint& place, const Budget& budget);
 
-// Waits until one of the two is ready for `events` (of poll), or the budget is over; -1 stands for none. False: over.
-bool WaitFor(int first, short first_events, int second, short second_events, const Budget& budget);
+// Waits until one is ready for what it says (as poll), or the budget is over. False: over.
+bool WaitFor(std::span<pollfd> fds, const Budget& budget);
+bool WaitFor(int fd, short events, const Budget& budget);
 
 }  // namespace lockstep::probe

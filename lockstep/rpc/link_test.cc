@@ -1,8 +1,12 @@
 // Client and server over loopback, in one poller.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
+#include "lockstep/base/file.h"
 #include "lockstep/rpc/client.h"
 #include "lockstep/rpc/server.h"
 
@@ -236,6 +240,40 @@ TEST_F(Link, AnOlderTermIsNotFollowed) {
   EXPECT_EQ(older.newest, 5) << "it hears that there is a newer one";
   EXPECT_EQ(places_.size(), 1u);
   EXPECT_FALSE(client->connected());
+}
+
+Fd ConnectTo(int port) {
+  Fd caller(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return connect(caller.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 ? std::move(caller) : Fd();
+}
+
+// Both ends of a connection are this process's, here.
+TEST_F(Link, ThoseWhoSayNothingKeepNobodyOut) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{256, before.rlim_max};
+  ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &few));
+  Serve();
+  std::vector<Fd> silent;
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(silent.emplace_back(ConnectTo(server_->port())).valid()) << i;
+  // As an HTTP/2 client that has nothing to ask.
+  const std::string_view greeting("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", 33);
+  ASSERT_EQ(ssize_t{33}, send(silent[0].get(), greeting.data(), greeting.size(), 0));
+  const auto client = Attend();
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  for (const Fd& each : silent) {
+    char heard[4096];
+    while (recv(each.get(), heard, sizeof heard, 0) > 0) {  // the end comes, after what HTTP/2 has to say
+    }
+  }
+  server_->Tell(peer_, control::LookClosely{EpochId(1), true});  // an agent stays
+  EXPECT_TRUE(Until(client.get(), [&] { return !told_.empty(); }));
+  EXPECT_TRUE(left_.empty() && losses_.empty());
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(Link, APortHasOneCoordinator) {

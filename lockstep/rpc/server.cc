@@ -16,6 +16,10 @@ namespace lockstep::rpc {
 namespace {
 
 constexpr uint64_t kOwnFiles = 256;
+// Connections to the port that no agent has, scans of the network, say: they are not to lock the operator out. No more,
+// for Slurm hands the limit on to its jobs.
+constexpr uint64_t kStrangers = 8192;
+constexpr int kGreetsMs = 5000;  // no longer are they kept, whether they say nothing or nothing more
 
 class GrpcServer;
 
@@ -73,6 +77,9 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
     gpr_set_log_function([](gpr_log_func_args*) {});  // what is wrong we say ourselves, in one line
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator is to be refused, not joined
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kGreetsMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kGreetsMs);
+    AllowOpenFiles(kOwnFiles + kStrangers);
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
@@ -88,7 +95,7 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
     auto stream = std::make_shared<Stream>(*this, peer);
     mailbox_.Post([this, peer, stream] {
       streams_[peer] = stream;
-      AllowOpenFiles(2 * streams_.size() + kOwnFiles);  // no more than it takes: Slurm hands the limit on to its jobs
+      AllowOpenFiles(2 * streams_.size() + kOwnFiles + kStrangers);
     });
     stream->Begin(stream);
     return stream.get();

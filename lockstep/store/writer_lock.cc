@@ -49,4 +49,11 @@ absl::StatusOr<WriterLock> WriterLock::Take(const std::string& path) {
   return HeldBy(path, holder.l_pid);
 }
 
+bool WriterLock::IsHeld(const std::string& path) {
+  if (HeldByThisProcess(path)) return true;
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct flock holder = WholeFile();
+  return fd.valid() && fcntl(fd.get(), F_GETLK, &holder) == 0 && holder.l_type != F_UNLCK;
+}
+
 }  // namespace lockstep::store

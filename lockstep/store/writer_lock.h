@@ -15,6 +15,8 @@ class WriterLock {
  public:
   // Fails with FailedPrecondition, naming the process that holds it.
   static absl::StatusOr<WriterLock> Take(const std::string& path);
+  // By some process, this one too.
+  static bool IsHeld(const std::string& path);
 
  private:
   explicit WriterLock(Fd fd) : fd_(std::move(fd)) {}

@@ -435,6 +435,37 @@ class ForkedAhead(RunTest):
         run.assert_undisturbed_result(steps)
 
 
+class StoppedHelpers(RunTest):
+    """The zygote, its nest and the store host, when they have stopped: they answer nothing, and end only when they are killed."""
+
+    def test_the_job_restarts_without_the_zygote(self):
+        steps = 150
+        run = Run(self, "ddp.py", *ddp(steps=steps))
+        zygote, _ = self.zygote_and_others(run)
+        kill(zygote, signal.SIGSTOP)
+        kill(run.pids()[1], signal.SIGKILL)
+        run.finish()
+        self.assertIn("workers start by exec from now on: the zygote process did not answer within 15 s and was killed", run.stderr(), run)
+        run.assert_undisturbed_result(steps)
+
+    def test_none_outlives_the_run(self):
+        run = Run(self, "ddp.py", *ddp(), ranks=2)
+        zygote, others = self.zygote_and_others(run)
+        for pid in (*children(zygote), zygote, *others):
+            kill(pid, signal.SIGSTOP)
+        run.finish()
+
+    def zygote_and_others(self, run):
+        """Of the starter's children that are no workers, the one that has forked some ahead; the rest."""
+        run.wait_for_step(3)
+
+        def found():
+            helpers = set(children(run.starter())) - set(run.pids())
+            return [(helper, helpers - {helper}) for helper in helpers if children(helper)]
+
+        return run.wait("workers forked ahead", found)[0]
+
+
 def comparable_part(one, folder, run):
     """One rank's view with the folders of its run named alike, and without what chance decides."""
     text = json.dumps({name: value for name, value in one.items() if name not in ("chance", "paths")})

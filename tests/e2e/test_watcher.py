@@ -82,6 +82,7 @@ class Watcher(WatcherTest):
         os.kill(run.starter(), signal.SIGKILL)
         run.finish(code=3, timeout=30)
         self.assertIn("starter", run.stderr(), run)
+        self.assertNotIn("FAILED, first by rank", run.stderr(), run)  # it was ended for want of a starter
 
     def test_starter_killed_before_there_is_an_epoch(self):
         run = Run(self, "ddp.py", *ddp())

@@ -1,0 +1,104 @@
+// Helpers that are there and answer nothing, as stopped processes do.
+#include "lockstep/agent/python_host.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "lockstep/agent/proc.h"
+
+namespace lockstep::agent {
+namespace {
+
+using testing::HasSubstr;
+
+// Has imported torch, it says, and nothing more.
+constexpr const char* kSilentZygote = R"(#!/bin/bash
+printf '{"event":"ready","ok":true,"torch":"2.0"}' >&$LOCKSTEP_STARTER_FD
+exec sleep 1000
+)";
+
+class Helpers : public testing::Test {
+ protected:
+  Helpers() {
+    std::string folder = testing::TempDir() + "lockstep-helpers-XXXXXX";
+    folder_ = mkdtemp(folder.data());
+    spec_.python = folder_ + "/python";
+    std::ofstream(spec_.python) << kSilentZygote;
+    std::filesystem::permissions(spec_.python, std::filesystem::perms::owner_all);
+    spec_.ranks = 1;
+    spec_.command = {"train.py"};
+    host_.emplace(spec_, clock_, poller_,
+                  PythonHost::Listener{
+                      .ready = [this] { poller_.Stop(); },
+                      .store = [this](uint64_t epoch, int port) { said_ = fmt::format("store {} {}", epoch, port); },
+                      .spawned = [](uint64_t, const std::vector<pid_t>&) { FAIL(); },
+                      .spawn_failed = [this](uint64_t, const std::string& error) { said_ = error; },
+                      .note = [this](const std::string& text) { note_ = text; }});
+    host_->Start();
+    poller_.Run(Seconds{1}, [] {});
+  }
+  ~Helpers() override {
+    host_.reset();
+    while (waitpid(-1, nullptr, 0) > 0) {
+    }
+    std::filesystem::remove_all(folder_);
+  }
+
+  void Pass(Seconds seconds) {
+    clock_.Advance(seconds);
+    host_->Tick();
+  }
+  // By which signal our only child ended.
+  static int EndOfZygote() {
+    int status = 0;
+    EXPECT_GT(waitpid(-1, &status, 0), 0);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  }
+
+  std::string folder_, said_, note_;
+  RunSpec spec_;
+  FakeClock clock_;
+  Poller poller_;
+  std::optional<PythonHost> host_;
+};
+
+TEST_F(Helpers, AZygoteThatDoesNotAnswerIsKilledAndWorkersStartByExec) {
+  ASSERT_TRUE(host_->zygote_ok());
+  Pipe pipe = MakePipe().value();
+  std::vector<Stdio> stdio(1);
+  stdio[0] = {std::move(pipe.write), std::move(pipe.read)};
+  Pass(Seconds{100});  // nothing is asked
+  ASSERT_TRUE(host_->Spawn({.epoch = 1}, {0}, stdio));
+  Pass(Seconds{14});
+  EXPECT_TRUE(host_->spawning());
+  Pass(Seconds{2});
+  EXPECT_THAT(said_, HasSubstr("did not answer within 15 s and was killed"));
+  EXPECT_FALSE(host_->spawning() || host_->zygote_ok());
+  EXPECT_EQ(SIGKILL, EndOfZygote());
+}
+
+TEST_F(Helpers, AStoreHostThatDoesNotAnswerLeavesTheStoreToRankZero) {
+  host_->AskStore(3, 0);
+  Pass(Seconds{14});
+  EXPECT_EQ("", said_);
+  Pass(Seconds{2});
+  EXPECT_EQ("store 3 0", said_);
+  EXPECT_THAT(note_, HasSubstr("rank 0 hosts the rendezvous store: its host did not answer"));
+}
+
+TEST_F(Helpers, StoppedOnesEndWithTheirOwner) {
+  const std::vector<pid_t> zygote = Children(getpid());
+  ASSERT_EQ(1u, zygote.size());
+  kill(zygote[0], SIGSTOP);
+  host_.reset();
+  EXPECT_EQ(SIGKILL, EndOfZygote());
+}
+
+}  // namespace
+}  // namespace lockstep::agent
