@@ -10,7 +10,7 @@ namespace lockstep::control {
 namespace {
 
 constexpr double kDiesInTheMiddle = 0.06;
-constexpr Seconds kLookForUnseen{0.5};
+constexpr Seconds kLookForUnseen{0.5}, kLookAtReplay{0.1};
 
 }  // namespace
 
@@ -123,7 +123,7 @@ void Simulation::Hear(int node, const AllSaid& said) {
   Down(node, fleet_->commit());
   if (const std::optional<Version> version = VersionToCopy(state())) Down(node, Command(KeepCode{*version}));
   for (const Command& command : PendingCommands(state())) {
-    Down(node, Asked(node, command));
+    Down(node, fleet_->Asked(node, replay_->Asked(command)));
     const auto* wait = std::get_if<WaitForStop>(&command);
     if (wait != nullptr && state().mode == Mode::kFinishing) AwaitStop(*wait);
   }
@@ -157,7 +157,7 @@ void Simulation::Handle(const EventBody& body) {
     ++result_.worlds[state().mode == Mode::kChoosing ? "not larger after all" : "not to be gone on with"];
   if (DiesInTheMiddle(*commands)) return;
   Carry(*commands);
-  LeaveReplay();
+  replay_->EndUnless(state());
 }
 
 // It has written down that nodes go and come, and told nobody.
@@ -254,6 +254,40 @@ void Simulation::LookForTheStuck(EpochId epoch) {
   if (const std::vector<int> stuck = fleet_->Unstopped(); !stuck.empty()) Handle(StopOverdue{epoch, stuck});
 }
 
+void Simulation::Ask(const Probe& probe) {
+  if (probe.rung == Rung::kReplay) {
+    ++result_.replays;
+    replay_->Begin(state(), probe, schedule_.now());
+    LookAtReplay(schedule_.now());
+  } else if (plan_.mutant != Mutant::kProbeForever) {
+    schedule_.In(probe.at_most, [this, probe] { EndProbe(probe); });
+  }
+  for (int node = 0; node < cluster_.nodes(); ++node) Down(node, fleet_->Asked(node, replay_->Asked(probe)));
+}
+
+void Simulation::LookAtReplay(Nanos asked) {
+  replay_asked_ = std::max(replay_asked_, asked);
+  const bool is_probing = coordinator_ && state().mode == Mode::kProbing && asked == replay_asked_;
+  if (!is_probing || plan_.mutant == Mutant::kReplayForever) return;
+  schedule_.In(kLookAtReplay, [this, asked] { LookAtReplay(asked); });
+  replay_->Tick(schedule_.now());
+}
+
+void Simulation::AnswerReplay(Probed answer) {
+  Tell("the replay is over: {}", answer.note);
+  if (plan_.mutant == Mutant::kReplayOfAnother)
+    for (incident::Finding& finding : answer.findings)
+      for (incident::Suspect& suspect : finding.suspects) suspect.name = NameOfNext(suspect.name);
+  Handle(answer);
+}
+
+// Of the node after it.
+std::string Simulation::NameOfNext(const std::string& name) const {
+  const std::vector<NodeSpec>& nodes = state().spec.nodes;
+  const auto node = std::ranges::find(nodes, name, &NodeSpec::name);
+  return node == nodes.end() || node + 1 == nodes.end() ? nodes.front().name : (node + 1)->name;
+}
+
 void Simulation::EndProbe(const Probe& probe) {
   if (!coordinator_ || state().mode != Mode::kProbing || state().epoch != probe.epoch) return;
   if (state().fault.plan.rung != probe.rung) return;
@@ -267,6 +301,8 @@ void Simulation::EndProbe(const Probe& probe) {
 
 void Simulation::BeginToListen(EpochId epoch) {
   MakeFleet(epoch, state().in_loop && !state().unseen);
+  replay_.emplace(ReplayLead::Listener{.tell = [this](int node, const Told& told) { Down(node, told); },
+                                       .answered = [this](const Probed& answer) { AnswerReplay(answer); }});
   attendants_.clear();
   KnowMachines();
   for (const int vacant : state().vacated) {
@@ -294,7 +330,6 @@ void Simulation::KillCoordinator() {
   last_state_ = state();
   news_ = true;
   coordinator_.reset();
-  replay_.reset();
   network_.Close();
   schedule_.In(chance_.Between(0.2, 3), [this, forgets] { ResumeCoordinator(forgets); });
 }

@@ -104,7 +104,7 @@ void Simulation::Seat(int node, const NodeSpec& standby) {
   cluster_.Seat(node, standby);
   network_.Refuse(old);
   KnowMachines();
-  if (replay_) replay_->Lost(node);
+  replay_->Lost(node);
   if (plan_.mutant != Mutant::kGoneRunsOn) HearLater(fleet_->Gone(node));
   ConnectSoon(cluster_.MachineAt(node));
 }

@@ -1,6 +1,5 @@
 // One run of a simulation: the coordinator's process, what breaks, and who takes part. Only simulation.cc (how a job
-// begins, and what must hold), simulation_coordinator.cc, simulation_replay.cc, simulation_machines.cc and
-// simulation_faults.cc include this.
+// begins, and what must hold), simulation_coordinator.cc, simulation_machines.cc and simulation_faults.cc include this.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,7 +13,7 @@
 
 #include "lockstep/control/coordinator.h"
 #include "lockstep/control/memory_journal.h"
-#include "lockstep/control/replay_search.h"
+#include "lockstep/control/replay_lead.h"
 #include "lockstep/control/simulation_cluster.h"
 #include "lockstep/control/simulation_network.h"
 #include "lockstep/control/simulation_promises.h"
@@ -67,8 +66,8 @@ class Simulation {
   void Hear(int node, const KeepsAt& where) { fleet_->Hear(node, where); }
   void Hear(int node, const Holding& holding);
   void Hear(int node, const Samples& samples) { fleet_->Hear(node, samples); }
-  void Hear(int node, const ReplayReady& ready);
-  void Hear(int node, const ReplayEnded& ended);
+  void Hear(int node, const ReplayReady& ready) { replay_->Hear(node, ready, schedule_.now()); }
+  void Hear(int node, const ReplayEnded& ended) { replay_->Hear(node, ended, schedule_.now()); }
   void Hear(int node, const AllSaid& said);
   // Simulated ranks have no collectors, nor stacks, nor do they write to disk by themselves.
   template <typename Other>
@@ -85,16 +84,13 @@ class Simulation {
   void CarryEach(const std::vector<Command>& commands);
   void AwaitStop(const WaitForStop& stop);
   void LookForTheStuck(EpochId epoch);
+  void Ask(const Probe& probe);
+  void LookAtReplay(Nanos asked);
+  void AnswerReplay(Probed answer);
+  std::string NameOfNext(const std::string& name) const;
   void EndProbe(const Probe& probe);
   std::string ModeText() const;
   void NoteTransition(const std::string& was);
-
-  // ---- simulation_replay.cc: it searches by replays
-  void Ask(const Probe& probe);
-  Told Asked(int node, const Command& command) const;
-  void LookAtReplay(uint64_t id);
-  void TellReplay();
-  void LeaveReplay();
 
   // ---- its process
   void BeginToListen(EpochId epoch);
@@ -166,7 +162,8 @@ class Simulation {
   Promises promises_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Fleet> fleet_;
-  std::unique_ptr<ReplaySearch> replay_;
+  std::optional<ReplayLead> replay_;
+  Nanos replay_asked_;
   std::vector<Attendant> attendants_;  // by machine
   std::vector<EventBody> later_;       // heard when all commands are carried out
   State last_state_;                   // while there is no coordinator

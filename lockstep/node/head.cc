@@ -18,7 +18,11 @@ constexpr Seconds kToComeBack{2};  // an agent whose coordinator is there again
 }  // namespace
 
 Head::Head(const RunOptions& options, const Clock& clock, Listener listener)
-    : options_(options), clock_(clock), listener_(std::move(listener)) {
+    : options_(options),
+      clock_(clock),
+      listener_(std::move(listener)),
+      replay_({.tell = [this](int node, const control::Told& told) { Tell(node, told); },
+               .answered = [this](const control::Probed& answer) { Handle(answer); }}) {
   if (options_.plan) plan_watch_.emplace(*options_.plan);
 }
 
@@ -104,10 +108,8 @@ void Head::Hear(int node, const control::EventBody& said) {
     if (first && state().mode == control::Mode::kFinishing) return;
   }
   const auto* probed = std::get_if<control::Probed>(&said);
-  if (replay_ && probed != nullptr && probed->rung == control::Rung::kReplay) {
-    replay_->Refused(node, clock_.Now());
-    return TellReplay();
-  }
+  const bool of_replay = probed != nullptr && probed->rung == control::Rung::kReplay;
+  if (of_replay && replay_.Refused(node, clock_.Now())) return;
   Handle(fleet_->Hear(node, said));
 }
 void Head::Hear(int node, const control::RestoreFound& found) {
@@ -228,7 +230,7 @@ void Head::Handle(const control::EventBody& body) {
   if (commands.ok()) Carry(*commands);
   if (std::holds_alternative<control::StandbyCame>(body) && stuck_deadline_.value == 0) LoseTheStuck();
   if (took_over_ && std::holds_alternative<control::StopAsked>(body)) TellAbsent(clock_.Now());
-  LeaveReplay();
+  replay_.EndUnless(state());
 }
 
 // What became of versions meanwhile: incidents tell the rest.
@@ -320,7 +322,7 @@ void Head::GoOnWithout(int index) {
   judge_->Forget(RanksOf(index));
   if (index == 0) flush_wanted_.reset();
   GiveUpPart(index);
-  if (replay_) replay_->Lost(index);
+  replay_.Lost(index);
 }
 
 // What this node would have written of the checkpoint that goes to disk is not waited for.
@@ -407,6 +409,22 @@ void Head::EndWaits(Nanos now) {
   Handle(probed);
 }
 
+void Head::Ask(const control::Probe& probe) {
+  const Nanos now = clock_.Now();
+  if (probe.rung == control::Rung::kReplay) {
+    replay_.Begin(state(), probe, now);
+    probe_deadline_ = Nanos{};  // the search has its own
+  } else {
+    probe_deadline_ = now + ToNanos(probe.at_most);
+  }
+  for (size_t node = 0; node < nodes_.size(); ++node)
+    Tell(static_cast<int>(node), Asked(static_cast<int>(node), probe));
+}
+
+control::Told Head::Asked(int node, const control::Command& command) const {
+  return fleet_->Asked(node, replay_.Asked(command));
+}
+
 // A restart has waited long enough for ranks that don't end; those of the epoch of the newest KillEpoch.
 void Head::LoseTheStuck() {
   if (state().mode != control::Mode::kStopping) return;
@@ -433,10 +451,7 @@ void Head::Tick() {
   const Nanos now = clock_.Now();
   Handle(control::EventBody(control::Tick{}));
   EndWaits(now);
-  if (replay_) {
-    replay_->Tick(now);
-    TellReplay();
-  }
+  replay_.Tick(now);
   TellCommit();
   if (const std::optional<int> due = control::UpdateThatIsDue(state(), now)) Handle(control::UpdateDue{*due});
   GrowIfDue(now);

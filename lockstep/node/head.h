@@ -19,7 +19,7 @@
 #include "lockstep/control/fleet.h"
 #include "lockstep/control/judge.h"
 #include "lockstep/control/plan_watch.h"
-#include "lockstep/control/replay_search.h"
+#include "lockstep/control/replay_lead.h"
 #include "lockstep/node/options.h"
 #include "lockstep/node/scheduler.h"
 #include "lockstep/serve/server.h"
@@ -95,8 +95,8 @@ class Head {
   void Hear(int, const control::PartWritten& part) { Tell(0, part); }
   void Hear(int, const control::DiskDone& done);
   void Hear(int node, const control::Observed& observed) { nodes_[static_cast<size_t>(node)].observed = observed; }
-  void Hear(int node, const control::ReplayReady& ready);
-  void Hear(int node, const control::ReplayEnded& ended);
+  void Hear(int node, const control::ReplayReady& ready) { replay_.Hear(node, ready, clock_.Now()); }
+  void Hear(int node, const control::ReplayEnded& ended) { replay_.Hear(node, ended, clock_.Now()); }
   void Hear(int node, const control::AllSaid& said);
   void Handle(const std::vector<control::EventBody>& events);
   void Seat(const control::Seat& seat);
@@ -112,8 +112,6 @@ class Head {
   void EndWaits(Nanos now);
   void Ask(const control::Probe& probe);
   control::Told Asked(int node, const control::Command& command) const;
-  void TellReplay();
-  void LeaveReplay();
   void LookForTheGone(Nanos now);
   void TellAbsent(Nanos now);
   std::vector<std::string> AbsentBeside(int node) const;
@@ -141,7 +139,7 @@ class Head {
   std::unique_ptr<control::Fleet> fleet_;
   std::unique_ptr<control::Judge> judge_;
   std::optional<control::PlanWatch> plan_watch_;
-  std::unique_ptr<control::ReplaySearch> replay_;  // while the job is probing for it
+  control::ReplayLead replay_;
   std::vector<Node> nodes_;
   std::optional<control::StoreAt> store_;  // of the epoch that is being spawned
   std::optional<control::Spawn> spawn_;    // waits for its store
