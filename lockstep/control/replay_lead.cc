@@ -13,18 +13,6 @@ Command ReplayLead::Asked(Command command) const {
   return command;
 }
 
-void ReplayLead::Hear(int node, const ReplayReady& ready, Nanos now) {
-  if (!search_) return;
-  search_->Hear(node, ready, now);
-  Tell();
-}
-
-void ReplayLead::Hear(int node, const ReplayEnded& ended, Nanos now) {
-  if (!search_) return;
-  search_->Hear(node, ended, now);
-  Tell();
-}
-
 bool ReplayLead::Refused(int node, Nanos now) {
   if (!search_) return false;
   search_->Refused(node, now);
@@ -37,13 +25,13 @@ void ReplayLead::Lost(int node) {
 }
 
 void ReplayLead::Tick(Nanos now) {
-  if (!search_) return;
-  search_->Tick(now);
+  if (search_) search_->Tick(now);
   Tell();
 }
 
 // The answer last: it leads out of the search.
 void ReplayLead::Tell() {
+  if (!search_) return;
   for (const auto& [node, told] : search_->TakeWords()) listener_.tell(node, told);
   const std::optional<Probed> answer = search_->TakeAnswer();
   if (!answer) return;

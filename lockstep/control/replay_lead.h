@@ -27,8 +27,12 @@ class ReplayLead {
   void Begin(const State& state, const Probe& probe, Nanos now);
   // For a node: the search that a probe is of.
   Command Asked(Command command) const;
-  void Hear(int node, const ReplayReady& ready, Nanos now);
-  void Hear(int node, const ReplayEnded& ended, Nanos now);
+  // ReplayReady, ReplayEnded.
+  template <typename Answer>
+  void Hear(int node, const Answer& answer, Nanos now) {
+    if (search_) search_->Hear(node, answer, now);
+    Tell();
+  }
   // False: there is no search that it could refuse.
   bool Refused(int node, Nanos now);
   // Told at the next tick, if the job is still probing then.
