@@ -151,7 +151,8 @@ class Fleet {
   EpochId epoch_;
   bool in_loop_ = false;
   Holdings holdings_;
-  Slowest slowest_;  // of those that are not away
+  Slowest slowest_;                // of those that are not away, and of those that are since the newest step
+  std::vector<size_t> just_away_;  // the latter
   // By question, a node of which it was not true; it is asked first, for what is true of a node stays so, and then all
   // answers together cost one look at each node. kNobody: it is true of all.
   mutable std::array<size_t, kQuestions> lacks_{};
