@@ -68,10 +68,13 @@ class Fleet {
   bool Hear(int node, const Holding& holding);
   // What ranks may now give up, when there is news of that since the last call.
   std::optional<Commit> CommitNews() { return holdings_.News(); }
+  // All agents are there, and one was away until now: they meet from where the job stands. True: all are to be told.
+  bool MeetAnew() { return holdings_.MeetFrom(progress().step); }
   // The newest such news, for a node that may have missed it.
   const Commit& commit() const { return holdings_.commit(); }
   void Hear(int node, const Samples& samples);
-  // Its agent is out of reach: until it says a step anew, its old one holds the job's back no more.
+  // Its agent is out of reach: as soon as another node says a newer step, until it says one itself, its old one holds
+  // the job's back no more. Before that nothing tells that the job goes on.
   void Away(int node);
   // It will not come back, or another one is in its place: whatever ran there runs no more, nor does it hold anything.
   std::vector<EventBody> Gone(int node);

@@ -120,7 +120,11 @@ void Simulation::Hear(int node, const AllSaid& said) {
   if (state().lost_agents.contains(node) && plan_.mutant != Mutant::kNeverBack) Handle(AgentBack{node});
   if (said.epoch > state().epoch && plan_.mutant != Mutant::kTrustJournal) Handle(JournalBehind{said.epoch});
   if (plan_.mutant == Mutant::kForgetPending) return;
-  Down(node, fleet_->commit());
+  if (cluster_.nodes() > 1 && EverybodyIsHere() && fleet_->MeetAnew()) {
+    DownAll(fleet_->commit());
+  } else {
+    Down(node, fleet_->commit());
+  }
   if (const std::optional<Version> version = VersionToCopy(state())) Down(node, Command(KeepCode{*version}));
   for (const Command& command : PendingCommands(state())) {
     Down(node, Asked(node, command));

@@ -13,7 +13,8 @@ namespace lockstep::node {
 namespace {
 
 constexpr Seconds kStillAdvances{10};
-constexpr Seconds kToComeBack{2};  // an agent whose coordinator is there again
+constexpr Seconds kToComeBack{2};   // an agent whose coordinator is there again
+constexpr Seconds kUntilWhole{10};  // an update that is asked for at once
 
 }  // namespace
 
@@ -146,6 +147,12 @@ void Head::Hear(int node, const control::Samples& samples) {
   }
 }
 
+void Head::Hear(int index, const control::Observed& observed) {
+  Node& node = nodes_[static_cast<size_t>(index)];
+  node.observed = observed;
+  node.observed_at = clock_.Now();
+}
+
 void Head::Hear(int, const control::StoreAt& store) {
   if (!spawn_ || store.epoch != spawn_->epoch || store_) return;
   store_ = store;
@@ -192,7 +199,11 @@ void Head::Hear(int index, const control::AllSaid& said) {
   }
   // What was told while it was away, or what it said of it, may be lost.
   GiveUpPart(index);
-  if (nodes_.size() > 1) Tell(index, fleet_->commit());
+  if (nodes_.size() > 1 && !IsAnyAway() && fleet_->MeetAnew()) {
+    TellAll(fleet_->commit());
+  } else if (nodes_.size() > 1) {
+    Tell(index, fleet_->commit());
+  }
   if (const auto version = control::VersionToCopy(state())) Tell(index, control::Command(control::KeepCode{*version}));
   TellKeeper(index);
   Tell(index, control::LookClosely{state().epoch, looks_closely_});
@@ -241,10 +252,23 @@ void Head::TellStages(const std::vector<control::VersionStage>& before) {
   }
 }
 
-Json Head::Update(const control::UpdateAsked& asked) {
+Json Head::Update(control::UpdateAsked asked) {
   if (const control::Progress progress = fleet_->progress(); state().in_loop && progress.step_end.value != 0)
     Handle(control::ProgressSeen{state().epoch, progress, judge_->step_time()});  // what it is compared with
+  const bool hurries = asked.now && IsUncommitted();
+  if (hurries) {
+    asked.now = false;
+    asked.within = kUntilWhole;
+  }
   Handle(asked);
+  const control::VersionStage stage = state().versions.back().stage;
+  if (hurries && (stage == control::VersionStage::kWaiting || stage == control::VersionStage::kCopying)) {
+    hurried_ = state().versions.back().version.number;
+    listener_.line(
+        fmt::format("version {} waits until a checkpoint is whole on all nodes, for {:g} s at most: a "
+                    "restart would cost the steps since the last one",
+                    *hurried_, kUntilWhole.value));
+  }
   Json versions = Status().value("versions", Json::array());
   return versions.empty() ? Json{{"error", "the coordinator can't write it down any more"}} : versions.back();
 }
@@ -421,9 +445,7 @@ void Head::AwaitStop(const control::WaitForStop& wait) {
 
 // The end of a job waits for whoever is away until he is back, and then for his processes, or until he counts as gone.
 void Head::StopIsOverdue() {
-  const bool some_away =
-      std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.lost_since.value != 0; });
-  if (some_away && state().mode == control::Mode::kFinishing)
+  if (IsAnyAway() && state().mode == control::Mode::kFinishing)
     return AwaitStop({stop_epoch_, state().spec.policy.stuck_within});
   Handle(control::StopOverdue{stop_epoch_, {}, fleet_->Unstopped()});
 }
@@ -438,7 +460,7 @@ void Head::Tick() {
     TellReplay();
   }
   TellCommit();
-  if (const std::optional<int> due = control::UpdateThatIsDue(state(), now)) Handle(control::UpdateDue{*due});
+  UpdateIfDue(now);
   GrowIfDue(now);
   Handle(judge_->At(state(), fleet_->progress(), now));
   if (const std::string absent = judge_->TakeAbsent(); !absent.empty()) listener_.line(absent);
@@ -448,6 +470,7 @@ void Head::Tick() {
     TellAll(control::LookClosely{state().epoch, looks_closely_});
   }
   if (took_over_ && !absent_told_ && now - *took_over_ >= ToNanos(kToComeBack)) TellAbsent(now);
+  TellUncommitted(now);
   LookForTheGone(now);
   TickScheduler();
 }
@@ -466,11 +489,32 @@ void Head::TellAbsent(Nanos now) {
                              absent.size() == 1 ? "has" : "have", IsoTime(clock_.WallNow() + (until - now))));
 }
 
+// On several nodes, of which each may keep a checkpoint from becoming whole.
+bool Head::Trains() const { return nodes_.size() > 1 && state().mode == control::Mode::kRunning && !state().unseen; }
+
+bool Head::IsAnyAway() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.lost_since.value != 0; });
+}
+
 std::vector<std::string> Head::AbsentBeside(int node) const {
   std::vector<std::string> names;
   for (size_t i = 0; i < nodes_.size(); ++i)
     if (nodes_[i].lost_since.value != 0 && static_cast<int>(i) != node) names.push_back(NameOf(static_cast<int>(i)));
   return names;
+}
+
+// Ranks train on, and whoever reads must know what a fault would cost by now.
+void Head::TellUncommitted(Nanos now) {
+  const bool for_long = std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+    return node.lost_since.value != 0 && now - node.lost_since >= ToNanos(kToComeBack);
+  });
+  if (!for_long) uncommitted_told_ = false;
+  if (!Trains() || !for_long || std::exchange(uncommitted_told_, true)) return;
+  std::optional<control::CheckpointId> newest;
+  for (const Node& node : nodes_) newest = std::max(newest, node.observed.committed);
+  const std::string since = newest ? fmt::format("the steps since {}", newest->step) : "all that was computed";
+  listener_.line(fmt::format("no checkpoint becomes whole while the agent of node {} is away: a fault now costs {}",
+                             fmt::join(AbsentBeside(-1), ", "), since));
 }
 
 // While the others step, the ranks of a node that is away step with them: only its agent is. Of a job that is only
@@ -494,6 +538,20 @@ void Head::LookForTheGone(Nanos now) {
     if (state().awaited.contains(index)) nodes_[i].lost_since = since;
     if (state().mode == control::Mode::kFinishing) Handle(fleet_->Gone(index));
   }
+}
+
+// Some agent is away, or was, and since it is back none has become whole.
+bool Head::IsUncommitted() const {
+  return Trains() && (IsAnyAway() || fleet_->commit().point.step < fleet_->commit().meet_from);
+}
+
+void Head::UpdateIfDue(Nanos now) {
+  if (const std::optional<int> due = control::UpdateThatIsDue(state(), now)) Handle(control::UpdateDue{*due});
+  if (!hurried_ || IsUncommitted()) return;
+  const control::VersionStage stage = state().versions[static_cast<size_t>(*hurried_)].stage;
+  if (stage == control::VersionStage::kCopying) return;
+  if (stage == control::VersionStage::kWaiting) Handle(control::UpdateDue{*hurried_});
+  hurried_.reset();
 }
 
 // Not before a checkpoint of this epoch is whole everywhere: less than the steps since then would be lost in vain.
@@ -531,14 +589,17 @@ void Head::Drain() {
 Json Head::Status() const {
   std::vector<control::Observed> observed;
   observed.reserve(nodes_.size());
-  for (const Node& node : nodes_) observed.push_back(node.attends ? node.observed : control::OutOfReach(node.observed));
-  Json status = control::StatusReport(state(), control::Together(observed), clock_.Now());
+  const Nanos now = clock_.Now();
+  for (const Node& node : nodes_)
+    observed.push_back(node.attends ? node.observed : control::OutOfReach(node.observed, now - node.observed_at));
+  Json status = control::StatusReport(state(), control::Together(observed), now);
   Json nodes = Json::array();
   const std::vector<control::NodeSpec>& names = state().spec.nodes;
   for (size_t i = 0; i < names.size(); ++i)
     nodes.push_back(
         {{"name", names[i].name}, {"ranks", names[i].ranks}, {"agent", nodes_[i].attends ? "here" : "lost"}});
   status["nodes"] = nodes;
+  if (nodes_.size() > 1) status["checkpoint"]["waits_for"] = AbsentBeside(-1);
   if (plan_watch_) status["plan"] = plan_watch_->Report(judge_->step_time(), state().spec.ranks);
   status["journal_errors"] = coordinator_->journal_errors();
   status["unreadable_messages"] = unreadable_;

@@ -58,8 +58,9 @@ class Head {
   void Lost(int node, const std::string& why);
   // Of the user: a stop, a pause, a drill.
   void Handle(const control::EventBody& body);
-  // `lockstep update`. The answer names the version, and why it was dropped if it was.
-  Json Update(const control::UpdateAsked& asked);
+  // `lockstep update`. The answer names the version, and why it was dropped if it was. One to come at once waits, for a
+  // bounded time, while no checkpoint is whole that is near.
+  Json Update(control::UpdateAsked asked);
   void Tick();
   // This process itself was stopped for a while.
   void WasAway();
@@ -81,6 +82,7 @@ class Head {
     Nanos lost_since;      // 0: it is not lost
     bool asked_stop = false;
     control::Observed observed;
+    Nanos observed_at;
   };
 
   void Hear(int node, const control::EventBody& said);
@@ -94,7 +96,7 @@ class Head {
   void Hear(int, const control::FlushWanted& wanted);
   void Hear(int, const control::PartWritten& part) { Tell(0, part); }
   void Hear(int, const control::DiskDone& done);
-  void Hear(int node, const control::Observed& observed) { nodes_[static_cast<size_t>(node)].observed = observed; }
+  void Hear(int node, const control::Observed& observed);
   void Hear(int node, const control::ReplayReady& ready);
   void Hear(int node, const control::ReplayEnded& ended);
   void Hear(int node, const control::AllSaid& said);
@@ -116,6 +118,11 @@ class Head {
   void LeaveReplay();
   void LookForTheGone(Nanos now);
   void TellAbsent(Nanos now);
+  void TellUncommitted(Nanos now);
+  bool IsUncommitted() const;
+  void UpdateIfDue(Nanos now);
+  bool Trains() const;
+  bool IsAnyAway() const;
   std::vector<std::string> AbsentBeside(int node) const;
   void GrowIfDue(Nanos now);
   void CompareWithPlan(Nanos now);
@@ -155,10 +162,11 @@ class Head {
   std::optional<control::CheckpointId> flush_wanted_;  // by node 0, which has no answer yet
   std::optional<control::CheckpointId> flushing_;      // that goes to disk, or went last
   int64_t unreadable_ = 0;
-  size_t holdings_ = 0;  // heard since the last look at all of them
+  std::optional<int> hurried_;  // an update that is asked for at once, and waits for a checkpoint
+  size_t holdings_ = 0;         // heard since the last look at all of them
   Nanos newest_step_end_, advanced_at_;
   std::optional<Nanos> took_over_;
-  bool absent_told_ = false;
+  bool absent_told_ = false, uncommitted_told_ = false;
   std::unique_ptr<serve::Server> server_;
   std::unique_ptr<serve::Webhook> webhook_;
   std::unique_ptr<Scheduler> scheduler_;
