@@ -81,7 +81,7 @@ class Job {
     LS_CHECK(Is(Mode::kRunning), "mode {}", ModeName(coordinator_->state().mode));
   }
 
-  // Each agent tells its ranks' progress, and the checkpoint of the step, as node/head.cc takes them.
+  // Each agent tells its ranks' progress, and the checkpoint of the step, as control/conductor.cc takes them.
   void Step(int64_t step) {
     clock_.Advance(Seconds{1});
     size_t commits = 0;

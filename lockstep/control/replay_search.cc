@@ -281,8 +281,14 @@ std::string ReplaySearch::Note(const std::string& why) const {
   return note;
 }
 
+void ReplaySearch::Stop() {
+  if (std::exchange(over_, true)) return;
+  for (size_t node = 0; node < question_.nodes.size(); ++node)
+    words_.emplace_back(static_cast<int>(node), ReplayStop{id(), 0});
+}
+
 void ReplaySearch::End(const std::string& why) {
-  over_ = true;
+  Stop();
   Probed probed{question_.probe.epoch, Rung::kReplay};
   if (result_.rounds.size() >= 2) {
     result_.verdict = testing_->Verdict();
@@ -292,11 +298,8 @@ void ReplaySearch::End(const std::string& why) {
     if (finding) probed.findings = {Doubted(*std::move(finding), testing_->Done(), result_.verdict.bad.size())};
   }
   probed.note = Note(why);
-  for (size_t node = 0; node < question_.nodes.size(); ++node) {
-    const int index = static_cast<int>(node);
-    if (!ready_.contains(index)) probed.unanswered.push_back(NameOf(index));
-    words_.emplace_back(index, ReplayStop{id(), 0});
-  }
+  for (int node = 0; node < static_cast<int>(question_.nodes.size()); ++node)
+    if (!ready_.contains(node)) probed.unanswered.push_back(NameOf(node));
   answer_ = std::move(probed);
 }
 

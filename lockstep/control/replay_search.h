@@ -54,6 +54,8 @@ class ReplaySearch {
   // It will not come back, or another one has its place.
   void Lost(int node);
   void Tick(Nanos now);
+  // Nobody waits for its answer any more: all nodes are told.
+  void Stop();
 
   using Words = std::vector<std::pair<int, Told>>;
   Words TakeWords() { return std::exchange(words_, {}); }

@@ -84,12 +84,12 @@ void Simulation::Begin() {
   if (plan_.mutant == Mutant::kOneAlert) spec.policy.network_alerts = 1;
   if (plan_.mutant == Mutant::kNoLeast) spec.least_nodes = 1;
   coordinator_ = std::make_unique<Coordinator>(disk_, clock_);
-  BeginToListen(EpochId(spec.first_epoch.value() - 1));
+  leads_ = true;
+  Lead(Decide(JobStarted{spec}));
   for (int node = 0; node < plan_.nodes; ++node) network_.Connect(node);
-  Handle(JobStarted{spec});
   StandbysCome(15);
   PlanFaults();
-  LookForTheGone();
+  Tick();
   if (TellingOf(plan_) != Telling::kSteps) LookForTheUnseen();
   AskForMachines();
 }
@@ -120,33 +120,17 @@ void Simulation::LetTheWorldChange(JobSpec& spec) {
 
 // ---- what must hold ----
 
-// Of one of so many nodes. Looked for from where it was found last: who joins those for whom it does not is passed
-// once.
-template <typename Holds>
-bool HoldsOfAny(int& last, int nodes, const Holds& holds) {
-  const int first = last < nodes ? last : 0;
+// Nobody leaves while others than those that are to may be gone, too. Looked for from where one was found last.
+bool Simulation::AwaitsOthers() {
+  if (state().mode != Mode::kStopping) return false;
+  const std::vector<Evictee>& leave = state().fault.plan.evict;
+  const int nodes = conductor_->nodes(), first = awaited_;
   for (int i = 0; i < nodes; ++i) {
-    last = (first + i) % nodes;
-    if (holds(last)) return true;
+    awaited_ = (first + i) % nodes;
+    const bool leaves = std::ranges::find(leave, awaited_, &Evictee::node) != leave.end();
+    if (!leaves && !conductor_->fleet().HasStopped(awaited_)) return true;
   }
   return false;
-}
-
-bool Simulation::EverybodyIsHere() {
-  if (coordinator_ == nullptr) return false;
-  if (!here_) here_ = !HoldsOfAny(absent_, cluster_.nodes(), [this](int node) { return IsAbsent(node); });
-  return *here_;
-}
-
-// Nobody leaves while others than those that are to may be gone, too.
-bool Simulation::AwaitsOthers() {
-  if (state().mode != Mode::kStopping || !fleet_) return false;
-  return HoldsOfAny(awaited_, fleet_->nodes(), [this](int node) { return IsAwaited(node); });
-}
-
-bool Simulation::IsAwaited(int node) const {
-  return !fleet_->HasStopped(node) &&
-         std::ranges::find(state().fault.plan.evict, node, &Evictee::node) == state().fault.plan.evict.end();
 }
 
 void Simulation::Check() {
@@ -163,16 +147,12 @@ void Simulation::Check() {
 void Simulation::CheckEnd() {
   promises_.CheckEnd(state());
   for (int machine = 0; machine < cluster_.machines(); ++machine) {
-    const bool is_given_up = attendants_[static_cast<size_t>(machine)].gone || cluster_.MayRunOn(machine);
+    const int node = cluster_.NodeOf(machine);
+    const bool is_given_up =
+        (node >= 0 && conductor_->IsGone(node)) || cluster_.MayRunOn(machine) || network_.IsLate(machine);
     if (cluster_.HasRanks(machine) && !is_given_up)
       promises_.Break(fmt::format("the job is over, and ranks of node {} run on", cluster_.NameOf(machine)));
   }
-}
-
-Simulation::Attendant& Simulation::Change(int node) {
-  news_ = true;
-  here_.reset();
-  return attendants_[static_cast<size_t>(cluster_.MachineAt(node))];
 }
 
 SimulationResult Simulate(const SimulationPlan& plan) { return Simulation(plan).Run(); }

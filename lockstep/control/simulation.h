@@ -1,5 +1,5 @@
-// A job of many nodes in virtual time: the shipped Coordinator and Fleet, a journal, simulated agents and workers, and
-// a network that delays, loses and repeats. A seed decides all: what breaks, when, and in which order news arrives.
+// A job of many nodes in virtual time: the shipped Coordinator and Conductor, a journal, simulated agents and workers,
+// and a network that delays, loses and repeats. A seed decides all: what breaks, when, and in which order news arrives.
 //
 // Checked after every event (simulation_promises.h): at most one epoch acts; a checkpoint that was complete everywhere
 // is what the next epoch begins from, or a newer one, and is never a mixture; no restart without a cause, and none

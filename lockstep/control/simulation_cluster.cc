@@ -55,6 +55,7 @@ void Cluster::Tell(int node, const Told& told) {
   if (const Command* command = std::get_if<Command>(&told))
     return std::visit([&](const auto& body) { Do(node, body); }, *command);
   if (const Commit* commit = std::get_if<Commit>(&told)) Do(node, *commit);
+  if (const HostStore* wish = std::get_if<HostStore>(&told)) Do(node, *wish);
   if (const ChooseOnDisk* question = std::get_if<ChooseOnDisk>(&told)) Do(node, *question);
   if (const FetchKept* question = std::get_if<FetchKept>(&told)) Do(node, *question);
   if (const ReplayRun* run = std::get_if<ReplayRun>(&told)) Do(node, *run);
@@ -74,6 +75,7 @@ void Cluster::Welcome(int index, const HeldAs& place) {
     node.loaded.reset();  // it was for another place
   }
   node.holding_told.reset();
+  node.committed_told.reset();
   node.step_told = -2;
   for (const EventBody& fact : node.said) SayNow(index, fact);
   if (place.nodes > 1) SayNow(index, KeepsAt{"", index});
@@ -96,6 +98,11 @@ void Cluster::Remember(int index, EpochId epoch, const EventBody& fact) {
     std::erase_if(node.said, [&](const EventBody& other) { return other.index() == fact.index(); });
   if (epoch == node.epoch) node.said.push_back(fact);
   SayNow(index, fact);
+}
+
+void Cluster::Do(int index, const HostStore& wish) {
+  schedule_.In(chance_.Between(0.005, 0.05),
+               [this, index, epoch = wish.epoch] { SayNow(index, StoreAt{epoch, nodes_[At(index)].name, 1}); });
 }
 
 void Cluster::Do(int index, const Spawn& command) {
@@ -242,9 +249,14 @@ void Cluster::Tick(int index) {
     node.holding_told = holding;
     SayNow(index, std::move(holding));
   }
+  if (node.committed != node.committed_told) {
+    Observed observed;
+    observed.committed = node.committed_told = node.committed;
+    SayNow(index, std::move(observed));
+  }
   if (const Progress progress = ProgressOf(node); progress.step != node.step_told) {
     node.step_told = progress.step;
-    SayNow(index, EventBody(ProgressSeen{node.epoch, progress}));
+    SayNow(index, Samples{node.epoch, {}, {}, progress});
   }
   SayHangs(index);
 }

@@ -80,6 +80,7 @@ struct Node {
   std::optional<LoopBegan> loop;
   std::vector<EventBody> said;          // facts of the epoch, said again when its agent is back
   std::optional<Holding> holding_told;  // over this connection
+  std::optional<CheckpointId> committed_told;
   int64_t step_told = -2;
   std::vector<Alerted> alerts;  // that stand; said again when its agent is back
   std::optional<Rung> spoiled;  // what finds that this machine is broken
@@ -209,6 +210,7 @@ class Cluster {
   void Do(int node, const FetchKept& question);
   void Do(int node, const PublishRestore& command);
   void Do(int node, const Commit& commit);
+  void Do(int node, const HostStore& wish);
   template <typename Other>
   void Do(int, const Other&) {}  // the coordinator's own
 

@@ -1,8 +1,9 @@
-// The coordinator's process in a simulation: what it hears over the network, decides and carries out, as node/head.cc
-// has it; how it dies, and how another one takes over.
+// The coordinator's process in a simulation, around the Conductor that leads: the network to it and from it, how it
+// dies, how another one takes over, and the mutants of what it hears, decides and tells.
 #include <signal.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "lockstep/control/simulation_run.h"
 
@@ -10,6 +11,7 @@ namespace lockstep::control {
 namespace {
 
 constexpr double kDiesInTheMiddle = 0.06;
+constexpr Seconds kTick{0.1};  // as in node/run.cc
 constexpr Seconds kLookForUnseen{0.5};
 
 }  // namespace
@@ -21,25 +23,21 @@ void Simulation::Up(int machine, Said said) {
   const bool may_repeat = !std::holds_alternative<AllSaid>(said);
   network_.ToCoordinator(machine, may_repeat, [this, machine, said = std::move(said)] {
     const int node = cluster_.NodeOf(machine);
-    if (!coordinator_ || node < 0) return;
+    if (!leads_ || node < 0) return;
     news_ = true;
-    std::visit([&](const auto& body) { Hear(node, body); }, said);
+    Hear(node, said);
   });
 }
 
-void Simulation::Down(int node, const Told& told) { Send(node, std::make_shared<const Told>(told)); }
-
-void Simulation::DownAll(const Told& told) {
-  const auto shared = std::make_shared<const Told>(told);
-  for (int node = 0; node < cluster_.nodes(); ++node) Send(node, shared);
-}
-
-// Commands are idempotent; of questions only the newest stands. Shared, for they are many and arrive at any time.
-void Simulation::Send(int node, const std::shared_ptr<const Told>& told) {
-  const bool may_repeat = !std::holds_alternative<ChooseOnDisk>(*told) && !std::holds_alternative<FetchKept>(*told);
-  if (!Of(node).attends) return;
+// Commands are idempotent; of questions only the newest stands.
+void Simulation::Down(int node, const Told& told) {
+  const auto* on_disk = std::get_if<ChooseOnDisk>(&told);
+  const bool again = on_disk != nullptr && on_disk->not_above.step != std::numeric_limits<int64_t>::max();
+  if (again && plan_.mutant == Mutant::kOneLook) return Handle(RestoreChosen{on_disk->next, {}, {}});
+  if (forgets_) return;
+  const bool may_repeat = on_disk == nullptr && !std::holds_alternative<FetchKept>(told);
   const int machine = cluster_.MachineAt(node);
-  network_.ToAgent(machine, may_repeat, [this, machine, told] { cluster_.Tell(machine, *told); });
+  network_.ToAgent(machine, may_repeat, [this, machine, told] { cluster_.Tell(machine, told); });
 }
 
 // It is told its place, or that it has none: then whatever it runs ends.
@@ -57,111 +55,116 @@ void Simulation::Welcome(int node) {
 }
 
 void Simulation::Lost(int machine, const std::string& why) {
-  const int node = cluster_.NodeOf(machine);
-  if (node < 0 || !Of(node).attends) return;
-  Attendant& lost = Change(node);
-  lost.attends = false;
-  lost.lost_since = schedule_.now();
-  fleet_->Away(node);
-  Handle(AgentLost{node, NameOf(node), why, schedule_.now()});
+  if (const int node = cluster_.NodeOf(machine); leads_ && node >= 0) conductor_->Lost(node, why);
 }
 
 // ---- it hears ----
 
-void Simulation::Hear(int node, const EventBody& said) {
-  if (const auto* seen = std::get_if<ProgressSeen>(&said); seen && seen->progress.step_end > newest_step_end_) {
-    newest_step_end_ = seen->progress.step_end;
-    advanced_at_ = schedule_.now();
+void Simulation::Hear(int node, const Said& said) {
+  if (const auto* fact = std::get_if<EventBody>(&said)) return Hear(node, *fact);
+  const auto* found = std::get_if<RestoreFound>(&said);
+  if (found != nullptr && plan_.mutant == Mutant::kAnyNodesPoint) {
+    RestoreChosen chosen{found->epoch, {}, found->rejected};
+    for (const CheckpointId& point : found->points) chosen.point = std::max(chosen.point, std::optional(point));
+    return Handle(chosen);
   }
-  for (const EventBody& event : Filtered(node, said)) Handle(event);
+  const bool tells = std::holds_alternative<Samples>(said);
+  if (tells && plan_.mutant == Mutant::kNeverCaughtUp) return;
+  forgets_ = std::holds_alternative<AllSaid>(said) && plan_.mutant == Mutant::kForgetPending;
+  conductor_->Hear(node, said);
+  forgets_ = false;
+  const Progress progress = conductor_->fleet().progress();  // as control/judge.cc tells it
+  if (tells && progress.step_end.value != 0) Handle(ProgressSeen{state().epoch, progress});
 }
 
-std::vector<EventBody> Simulation::Filtered(int node, EventBody said) {
-  const bool first_counts = plan_.mutant == Mutant::kFirstNodeStopped && std::holds_alternative<EpochStopped>(said);
-  if (first_counts) return {said};
+void Simulation::Hear(int node, EventBody said) {
+  if (plan_.mutant == Mutant::kFirstNodeStopped && std::holds_alternative<EpochStopped>(said)) return Handle(said);
+  if (plan_.mutant == Mutant::kMixedCode && std::holds_alternative<CodeKept>(said)) return Handle(said);
   if (plan_.mutant == Mutant::kNoFence)
     std::visit(
         [&](auto& body) {
           if constexpr (requires { body.epoch; }) body.epoch = state().epoch;
         },
         said);
-  if (plan_.mutant == Mutant::kMixedCode && std::holds_alternative<CodeKept>(said)) return {said};
-  const bool progress = std::holds_alternative<ProgressSeen>(said) || std::holds_alternative<CaughtUp>(said);
-  if (progress && plan_.mutant == Mutant::kNeverCaughtUp) return {};
-  std::vector<EventBody> events = fleet_->Hear(node, said);
-  for (EventBody& event : events)
-    if (auto* alert = std::get_if<Alerted>(&event); alert && plan_.mutant == Mutant::kWrongNode)
-      alert->node = (node + 1) % cluster_.nodes();
-  return events;
+  conductor_->Hear(node, Said(std::move(said)));
 }
 
-void Simulation::Hear(int node, const RestoreFound& found) {
-  if (plan_.mutant == Mutant::kAnyNodesPoint) {
-    RestoreChosen chosen{found.epoch, {}, found.rejected};
-    for (const CheckpointId& point : found.points) chosen.point = std::max(chosen.point, std::optional(point));
-    return Handle(chosen);
-  }
-  for (const EventBody& event : fleet_->Hear(node, found)) Handle(event);
-  const Fleet::Questions questions = fleet_->TakeQuestions();
-  const bool again = found.not_above && !questions.empty();
-  if (again && plan_.mutant == Mutant::kOneLook) return Handle(RestoreChosen{found.epoch, {}, {}});
-  for (const auto& [whom, question] : questions) Down(whom, question);
-}
-
-void Simulation::Hear(int node, const Holding& holding) {
-  fleet_->Hear(node, holding);
-  if (const std::optional<Commit> news = fleet_->CommitNews()) DownAll(*news);
-}
-
-void Simulation::Hear(int node, const AllSaid& said) {
-  Attendant& back = Change(node);
-  back.attends = true;
-  back.lost_since = Nanos{};
-  if (state().lost_agents.contains(node) && plan_.mutant != Mutant::kNeverBack) Handle(AgentBack{node});
-  if (said.epoch > state().epoch && plan_.mutant != Mutant::kTrustJournal) Handle(JournalBehind{said.epoch});
-  if (plan_.mutant == Mutant::kForgetPending) return;
-  if (cluster_.nodes() > 1 && EverybodyIsHere() && fleet_->MeetAnew()) {
-    DownAll(fleet_->commit());
-  } else {
-    Down(node, fleet_->commit());
-  }
-  if (const std::optional<Version> version = VersionToCopy(state())) Down(node, Command(KeepCode{*version}));
-  for (const Command& command : PendingCommands(state())) {
-    Down(node, Asked(node, command));
-    const auto* wait = std::get_if<WaitForStop>(&command);
-    if (wait != nullptr && state().mode == Mode::kFinishing) AwaitStop(*wait);
-  }
-}
-
-// A scheduler that ends a job signals every node: only a node that asks for the second time means "at once".
 void Simulation::HearStop(int node) {
-  const bool first = !std::exchange(Change(node).asked_stop, true);
-  const bool ending = state().mode == Mode::kFinishing;
-  if (ending && first && plan_.mutant != Mutant::kStopPerNode) return;
-  Handle(StopAsked{SIGTERM});
+  const EventBody stop = StopAsked{SIGTERM};
+  plan_.mutant == Mutant::kStopPerNode ? Handle(stop) : Hear(node, stop);
 }
 
 // ---- it decides ----
 
 void Simulation::Handle(const EventBody& body) {
-  if (!coordinator_) return;
+  if (leads_) conductor_->Handle(body);
+}
+
+std::vector<Command> Simulation::Decide(EventBody body) {
+  if (!leads_) return {};
   news_ = true;
+  Mutate(body);
   promises_.Hear(state(), body);
-  if (IsSwallowed(body)) return;
+  if (IsSwallowed(body)) return {};
   const Mode before = state().mode;
   const bool unseen = state().unseen;
   const std::string was = ModeText();
-  const auto commands = coordinator_->Handle(body);
-  if (!commands.ok()) return promises_.Break(Message(commands.status()));
-  if (!std::holds_alternative<ProgressSeen>(body)) Tell("{} in {}", EventText(body), was);
+  auto commands = coordinator_->Handle(body);
+  if (!commands.ok()) {
+    promises_.Break(Message(commands.status()));
+    return {};
+  }
+  if (!std::holds_alternative<ProgressSeen>(body) && !std::holds_alternative<control::Tick>(body))
+    Tell("{} in {}", EventText(body), was);
   if (before != state().mode || was != ModeText()) NoteTransition(was);
   if (unseen && state().in_loop && !state().unseen) ++result_.after_all;
   const auto* chosen = std::get_if<RestoreChosen>(&body);
   if (chosen && !chosen->unfit.empty() && before == Mode::kChoosing)
     ++result_.worlds[state().mode == Mode::kChoosing ? "not larger after all" : "not to be gone on with"];
-  if (DiesInTheMiddle(*commands)) return;
-  Carry(*commands);
-  LeaveReplay();
+  return DiesInTheMiddle(*commands) ? std::vector<Command>() : *std::move(commands);
+}
+
+void Simulation::Mutate(EventBody& body) const {
+  auto* alert = std::get_if<Alerted>(&body);
+  if (alert && plan_.mutant == Mutant::kWrongNode) alert->node = (alert->node + 1) % cluster_.nodes();
+  auto* probed = std::get_if<Probed>(&body);
+  if (!probed || probed->rung != Rung::kReplay || plan_.mutant != Mutant::kReplayOfAnother) return;
+  for (incident::Finding& finding : probed->findings)
+    for (incident::Suspect& suspect : finding.suspects) suspect.name = NameOfNext(suspect.name);
+}
+
+// Of the node after it.
+std::string Simulation::NameOfNext(const std::string& name) const {
+  const std::vector<NodeSpec>& nodes = state().spec.nodes;
+  const auto node = std::ranges::find(nodes, name, &NodeSpec::name);
+  return node == nodes.end() || node + 1 == nodes.end() ? nodes.front().name : (node + 1)->name;
+}
+
+bool Simulation::IsSwallowed(const EventBody& body) const {
+  using enum Mutant;
+  const auto is = [this](Mutant mutant) { return plan_.mutant == mutant; };
+  const bool is_end = state().mode == Mode::kFinishing;
+  if (std::holds_alternative<StopAsked>(body))
+    return (is(kDeafToStop) && state().mode == Mode::kStopping) || (is(kStopOnce) && is_end);
+  if (std::holds_alternative<AgentBack>(body)) return is(kNeverBack);
+  if (std::holds_alternative<JournalBehind>(body)) return is(kTrustJournal);
+  if (const auto* gone = std::get_if<AgentGone>(&body))
+    return is(kNeverGone) || (is(kAwaitForever) && state().awaited.contains(gone->node));
+  if (std::holds_alternative<EpochStopped>(body))
+    return (is(kGoneRunsOn) && SomeAreAway()) || (is(kVacantRunsOn) && !state().vacated.empty());
+  if (const auto* overdue = std::get_if<StopOverdue>(&body)) {
+    if (is_end) return is(kEndForever) || is(kGoneRunsOn);  // it would end what that leaves waiting
+    return is(kStopForever) && overdue->nodes.empty();
+  }
+  const auto* probed = std::get_if<Probed>(&body);
+  const bool by_time = probed != nullptr && !probed->unanswered.empty();
+  return by_time && is(probed->rung == Rung::kReplay ? kReplayForever : kProbeForever);
+}
+
+bool Simulation::SomeAreAway() const {
+  for (int node = 0; node < conductor_->nodes(); ++node)
+    if (!conductor_->Attends(node)) return true;
+  return false;
 }
 
 // It has written down that nodes go and come, and told nobody.
@@ -182,13 +185,6 @@ bool Simulation::DiesInTheMiddle(const std::vector<Command>& commands) {
   return true;
 }
 
-bool Simulation::IsSwallowed(const EventBody& body) const {
-  const bool stop = std::holds_alternative<StopAsked>(body);
-  if (stop && plan_.mutant == Mutant::kDeafToStop) return state().mode == Mode::kStopping;
-  if (stop && plan_.mutant == Mutant::kStopOnce) return state().mode == Mode::kFinishing;
-  return std::holds_alternative<AgentGone>(body) && plan_.mutant == Mutant::kNeverGone;
-}
-
 // As control/judge.cc has it, where nobody joins before the loop begins.
 void Simulation::LookForTheUnseen() {
   schedule_.In(kLookForUnseen, [this] { LookForTheUnseen(); });
@@ -205,100 +201,43 @@ void Simulation::NoteTransition(const std::string& was) {
   Tell("{} -> {}, epoch {}", was, ModeText(), state().epoch.value());
 }
 
-// What follows from commands is heard when all are carried out.
-void Simulation::Carry(const std::vector<Command>& commands) {
-  CarryEach(commands);
-  for (const EventBody& event : std::exchange(later_, {})) Handle(event);
-}
-
-void Simulation::CarryEach(const std::vector<Command>& commands) {
-  for (const Command& command : commands) {
-    promises_.Ask(state(), command);
-    if (const auto* spawn = std::get_if<Spawn>(&command)) fleet_->Begin(spawn->epoch);
-    if (const auto* kill = std::get_if<KillEpoch>(&command)) {
-      fleet_->Begin(kill->epoch);
-      schedule_.In(state().spec.policy.stuck_within, [this, epoch = kill->epoch] { LookForTheStuck(epoch); });
-    }
-    if (const auto* wait = std::get_if<WaitForCulprit>(&command)) {
-      schedule_.In(wait->at_most, [this, epoch = wait->epoch] {
-        if (coordinator_) Handle(SecondaryGraceOver{epoch});
-      });
-    }
-    if (const auto* choose = std::get_if<ChooseRestore>(&command)) fleet_->Poison(choose->poisoned);
-    if (const auto* stop = std::get_if<WaitForStop>(&command)) AwaitStop(*stop);
-    if (const auto* probe = std::get_if<Probe>(&command)) {
-      Ask(*probe);
-      continue;
-    }
-    if (const auto* seat = std::get_if<control::Seat>(&command)) Seat(seat->node, seat->standby);
-    if (const auto* vacate = std::get_if<control::Vacate>(&command)) Vacate(vacate->node);
-    if (const auto* resize = std::get_if<control::Resize>(&command)) Resize(resize->from);
-    if (std::holds_alternative<Finish>(command)) finished_ = true;
-    DownAll(command);
-  }
-}
-
-void Simulation::AwaitStop(const WaitForStop& stop) {
-  const bool is_end = state().mode == Mode::kFinishing;
-  const bool masks = is_end && plan_.mutant == Mutant::kGoneRunsOn;  // it would end what that leaves waiting
-  if (masks || plan_.mutant == (is_end ? Mutant::kEndForever : Mutant::kStopForever)) return;
-  // An order may be as late as this, which in earnest is nothing beside what a policy gives.
-  const Seconds late = is_end ? kSilenceNoticed + Seconds{1} : Seconds{};
-  const uint64_t wait = ++stop_waits_;
-  schedule_.In(stop.at_most + late, [this, stop, wait, is_end] {
-    if (!coordinator_ || (is_end && wait != stop_waits_)) return;
-    if (state().mode == Mode::kFinishing && !EverybodyIsHere()) return AwaitStop(stop);
-    Handle(StopOverdue{stop.epoch, {}, fleet_->Unstopped()});
-  });
-}
-
-void Simulation::LookForTheStuck(EpochId epoch) {
-  if (!coordinator_ || state().mode != Mode::kStopping || state().epoch != epoch) return;
-  stuck_for_ = epoch;
-  if (const std::vector<int> stuck = fleet_->Unstopped(); !stuck.empty()) Handle(StopOverdue{epoch, stuck});
-}
-
-void Simulation::EndProbe(const Probe& probe) {
-  if (!coordinator_ || state().mode != Mode::kProbing || state().epoch != probe.epoch) return;
-  if (state().fault.plan.rung != probe.rung) return;
-  std::vector<int> unanswered;
-  Probed probed = fleet_->Overdue(probe.rung, unanswered);
-  for (const int node : unanswered) probed.unanswered.push_back(NameOf(node));
-  Handle(probed);
+void Simulation::Carried(const Command& command) {
+  promises_.Ask(state(), command);
+  if (const auto* probe = std::get_if<Probe>(&command)) result_.replays += probe->rung == Rung::kReplay ? 1 : 0;
+  if (const auto* seat = std::get_if<control::Seat>(&command)) Seat(seat->node, seat->standby);
+  if (const auto* vacate = std::get_if<control::Vacate>(&command)) Vacate(vacate->node);
+  if (const auto* resize = std::get_if<control::Resize>(&command)) Resize(resize->from);
+  finished_ = finished_ || std::holds_alternative<Finish>(command);
 }
 
 // ---- its process ----
 
-void Simulation::BeginToListen(EpochId epoch) {
-  MakeFleet(epoch, state().in_loop && !state().unseen);
-  attendants_.clear();
-  KnowMachines();
+void Simulation::Lead(const std::vector<Command>& commands) {
+  network_.Know(cluster_.machines());
   for (const int vacant : state().vacated) {
     cluster_.Expel(cluster_.MachineAt(vacant));
     network_.Refuse(cluster_.MachineAt(vacant));
-    Change(vacant) = {.gone = true};
-    if (plan_.mutant != Mutant::kVacantRunsOn) (void)fleet_->Vacate(vacant);
   }
   network_.Open();
+  conductor_.emplace(state(), clock_,
+                     Conductor::Listener{.decide = [this](const EventBody& body) { return Decide(body); },
+                                         .tell = [this](int node, const Told& told) { Down(node, told); },
+                                         .carried = [this](const Command& command) { Carried(command); }});
+  conductor_->Begin(commands);
 }
 
-void Simulation::MakeFleet(EpochId epoch, bool in_loop) {
-  std::vector<int> keepers;
-  const int nodes = cluster_.nodes();
-  for (int node = 0; node < nodes; ++node) keepers.push_back(nodes > 1 ? (node + 1) % nodes : -1);
-  fleet_ = std::make_unique<Fleet>(std::move(keepers));
-  fleet_->Begin(epoch, in_loop);
+void Simulation::Tick() {
+  schedule_.In(kTick, [this] { Tick(); });
+  if (leads_) conductor_->Tick();
 }
 
 void Simulation::KillCoordinator() {
-  if (!coordinator_ || finished_ || disk_.rows.empty()) return;
+  if (!leads_ || finished_ || disk_.rows.empty()) return;
   const bool forgets = coordinator_->events_waiting() > 0;  // what a full disk has not taken is gone with the process
   Tell("the coordinator is killed{}", forgets ? ", with what it had no room to write" : "");
   cluster_.Disturb();
-  last_state_ = state();
   news_ = true;
-  coordinator_.reset();
-  replay_.reset();
+  leads_ = false;
   network_.Close();
   schedule_.In(chance_.Between(0.2, 3), [this, forgets] { ResumeCoordinator(forgets); });
 }
@@ -306,19 +245,19 @@ void Simulation::KillCoordinator() {
 void Simulation::ResumeCoordinator(bool forgets) {
   auto resumed = Coordinator::Resume(disk_, clock_);
   if (!resumed.ok()) return promises_.Break(Message(resumed.status()));
+  const std::vector<NodeSpec> stood_by = state().standbys;
+  conductor_.reset();
   coordinator_ = std::move(resumed->coordinator);
-  news_ = true;
+  news_ = leads_ = true;
   promises_.TakeOver();
   if (forgets) promises_.Forget(state());
   Tell("another coordinator takes over in mode {}, epoch {}", ModeText(), state().epoch.value());
   cluster_.Know(state().spec.nodes);
-  const uint64_t coming = state().mode == Mode::kLoading ? 1 : 0;  // then the acting epoch has not begun
-  BeginToListen(EpochId(state().epoch.value() - coming));
-  Carry(resumed->commands);
+  Lead(resumed->commands);
   for (int machine = 0; machine < cluster_.machines(); ++machine)
     schedule_.In(chance_.Between(0, 1), [this, machine] { network_.Connect(machine); });
   StandbysCome(1);
-  for (const NodeSpec& standby : last_state_.standbys)
+  for (const NodeSpec& standby : stood_by)
     if (standby.name.starts_with("j"))
       schedule_.In(chance_.Between(0, 1), [this, name = standby.name] { StandbyComes(name); });
 }

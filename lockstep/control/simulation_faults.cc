@@ -71,7 +71,7 @@ void Simulation::PlanWorlds() {
 // ---- ranks, machines, networks ----
 
 void Simulation::BreakSomething() {
-  if (!coordinator_ || finished_) return;
+  if (!leads_ || finished_) return;
   const int machine = cluster_.MachineAt(SomeNode()), rank = chance_.Below(plan_.ranks_per_node);
   ++result_.faults;
   switch (chance_.Below(12)) {
@@ -115,7 +115,7 @@ void Simulation::AccuseMachine(int machine) {
   if (!cluster_.IsDead(machine)) Accuse(machine);
   const bool stuck = chance_.Hits(0.4);
   const bool heals = chance_.Hits(0.3);
-  cluster_.Alert(machine, AlertClass::kMachine, "gpu_xid", stuck ? Seconds{10} : Seconds{});
+  cluster_.Alert(machine, AlertClass::kMachine, "gpu_xid", stuck ? Seconds{20} : Seconds{});
   if (heals) cluster_.ClearSoon(machine, "gpu_xid", chance_.Between(0.1, 5));
 }
 
@@ -187,7 +187,7 @@ void Simulation::Corrupt(int machine, int rank) {
 // The events that waited go in with the next one.
 void Simulation::EmptyDisk() {
   disk_.full = false;
-  if (coordinator_) Handle(ProgressSeen{state().epoch, state().progress});
+  if (leads_) Handle(ProgressSeen{state().epoch, state().progress});
 }
 
 void Simulation::Heal() {
@@ -216,7 +216,7 @@ void Simulation::LoseANode() {
 
 // An agent without a coordinator, with ranks that do not step, ends them and itself.
 void Simulation::EndIfAlone(int machine, Nanos since) {
-  if (cluster_.IsDead(machine) || attendants_[static_cast<size_t>(machine)].attends) return;
+  if (cluster_.IsDead(machine) || conductor_->Attends(cluster_.NodeOf(machine))) return;
   const Nanos end = std::max(since, cluster_.SteppedAt(machine)) + ToNanos(kAdoption);
   if (schedule_.now() < end) return schedule_.At(end, [=, this] { EndIfAlone(machine, since); });
   Tell("node {} gives up", cluster_.NameOf(machine));
@@ -225,7 +225,7 @@ void Simulation::EndIfAlone(int machine, Nanos since) {
 }
 
 void Simulation::TroubleWhileCounting() {
-  if (finished_ || !coordinator_) return;
+  if (finished_ || !leads_) return;
   switch (counting_.Below(4)) {
     case 0:
       return LoseANode();
@@ -242,7 +242,7 @@ void Simulation::TroubleWhileCounting() {
 
 // Each may take one restart of its own.
 void Simulation::AskForUpdate(const UpdateAsked& asked) {
-  if (finished_ || !coordinator_) return;
+  if (finished_ || !leads_) return;
   Tell("an update is asked for");
   promises_.AddCause();
   Handle(asked);
@@ -264,7 +264,7 @@ void Simulation::AskStop() {
 // By way of a node, or of the coordinator itself if there is nobody at node 0.
 void Simulation::AskStopUntilItEnds() {
   if (finished_) return;
-  if (cluster_.IsDead(cluster_.MachineAt(0)) && coordinator_) {
+  if (cluster_.IsDead(cluster_.MachineAt(0)) && leads_) {
     promises_.BeImpatient();
     Handle(StopAsked{SIGTERM});
   } else {

@@ -124,7 +124,8 @@ std::optional<CheckpointId> Cluster::MustOutlive(const std::set<int>& lost) cons
   if (lost.size() > 1 || corrupted_) return std::nullopt;
   std::optional<CheckpointId> committed;
   EpochId epoch;
-  for (const int machine : world_) epoch = std::max(epoch, nodes_[At(machine)].epoch);
+  for (const int machine : world_)
+    epoch = std::max({epoch, nodes_[At(machine)].epoch, nodes_[At(machine)].published_for});
   for (const int machine : world_) {
     const Node& node = nodes_[At(machine)];
     if (lost.contains(machine)) continue;

@@ -46,6 +46,9 @@ class Network {
     listener_.connected(machine);
   }
 
+  // Something that it was told is still on its way.
+  bool IsLate(int machine) const { return schedule_.now() < links_[static_cast<size_t>(machine)].last_down; }
+
   // It is out of the job: nothing from it is heard any more.
   void Refuse(int machine) {
     Of(machine).up = false;

@@ -1,6 +1,5 @@
 // One run of a simulation: the coordinator's process, what breaks, and who takes part. Only simulation.cc (how a job
-// begins, and what must hold), simulation_coordinator.cc, simulation_replay.cc, simulation_machines.cc and
-// simulation_faults.cc include this.
+// begins, and what must hold), simulation_coordinator.cc, simulation_machines.cc and simulation_faults.cc include this.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/control/conductor.h"
 #include "lockstep/control/coordinator.h"
 #include "lockstep/control/memory_journal.h"
-#include "lockstep/control/replay_search.h"
 #include "lockstep/control/simulation_cluster.h"
 #include "lockstep/control/simulation_network.h"
 #include "lockstep/control/simulation_promises.h"
@@ -32,73 +31,43 @@ class Simulation {
   SimulationResult Run();
 
  private:
-  // What the coordinator knows of an agent.
-  struct Attendant {
-    bool attends = false;  // it has said all that it knows
-    bool asked_stop = false;
-    bool gone = false;
-    Nanos lost_since{};  // 0: it is not lost
-  };
-
   // ---- simulation.cc: how a job begins, and what must hold
   void Begin();
   Policy SomePolicy();
   void LetTheWorldChange(JobSpec& spec);
   void Check();
   void CheckEnd();
-  bool EverybodyIsHere();
-  bool IsAbsent(int node) const { return !Of(node).attends && !Of(node).gone; }
+  bool EverybodyIsHere() const { return leads_ && conductor_->lost() == 0; }
   bool AwaitsOthers();
-  bool IsAwaited(int node) const;
 
   // ---- simulation_coordinator.cc: the network
   void Up(int machine, Said said);
-  // An agent that does not attend is told what is pending when it does.
   void Down(int node, const Told& told);
-  void DownAll(const Told& told);
-  void Send(int node, const std::shared_ptr<const Told>& told);
   void Joined(int machine);
   void Welcome(int node);
   void Lost(int machine, const std::string& why);
 
   // ---- the coordinator hears
-  void Hear(int node, const EventBody& said);
-  void Hear(int node, const RestoreFound& found);
-  void Hear(int node, const KeepsAt& where) { fleet_->Hear(node, where); }
-  void Hear(int node, const Holding& holding);
-  void Hear(int node, const Samples& samples) { fleet_->Hear(node, samples); }
-  void Hear(int node, const ReplayReady& ready);
-  void Hear(int node, const ReplayEnded& ended);
-  void Hear(int node, const AllSaid& said);
-  // Simulated ranks have no collectors, nor stacks, nor do they write to disk by themselves.
-  template <typename Other>
-  void Hear(int, const Other&) {}
+  void Hear(int node, const Said& said);
+  void Hear(int node, EventBody said);
   void HearStop(int node);
-  void HearLater(const std::vector<EventBody>& events) { later_.insert(later_.end(), events.begin(), events.end()); }
-  std::vector<EventBody> Filtered(int node, EventBody said);
 
   // ---- and decides
   void Handle(const EventBody& body);
+  std::vector<Command> Decide(EventBody body);
+  void Mutate(EventBody& body) const;
   bool IsSwallowed(const EventBody& body) const;
+  bool SomeAreAway() const;
+  std::string NameOfNext(const std::string& name) const;
   bool DiesInTheMiddle(const std::vector<Command>& commands);
-  void Carry(const std::vector<Command>& commands);
-  void CarryEach(const std::vector<Command>& commands);
-  void AwaitStop(const WaitForStop& stop);
-  void LookForTheStuck(EpochId epoch);
-  void EndProbe(const Probe& probe);
+  void Carried(const Command& command);
+  void LookForTheUnseen();
   std::string ModeText() const;
   void NoteTransition(const std::string& was);
 
-  // ---- simulation_replay.cc: it searches by replays
-  void Ask(const Probe& probe);
-  Told Asked(int node, const Command& command) const;
-  void LookAtReplay(uint64_t id);
-  void TellReplay();
-  void LeaveReplay();
-
   // ---- its process
-  void BeginToListen(EpochId epoch);
-  void MakeFleet(EpochId epoch, bool in_loop);
+  void Lead(const std::vector<Command>& commands);
+  void Tick();
   void KillCoordinator();
   void ResumeCoordinator(bool forgets);
 
@@ -108,14 +77,9 @@ class Simulation {
   void StandbyLeaves(const std::string& name);
   bool HasRoom() const;
   void AskForMachines();
-  void GrowIfDue();
-  void LookForTheGone();
-  void LookForTheUnseen();
-  void TakeForGone(int node);
   void Seat(int node, const NodeSpec& standby);
   void Vacate(int node);
   void Resize(const std::vector<int>& from);
-  void KnowMachines();
   void ConnectSoon(int machine);
 
   // ---- simulation_faults.cc: what breaks, and what users ask for
@@ -143,11 +107,9 @@ class Simulation {
   void AskStopUntilItEnds();
   void AskStopAt(int node, Seconds delay);
 
-  const Attendant& Of(int node) const { return attendants_[static_cast<size_t>(cluster_.MachineAt(node))]; }
-  Attendant& Change(int node);
   int SomeNode() { return chance_.Below(cluster_.nodes()); }
   std::string NameOf(int node) const { return cluster_.NameOf(cluster_.MachineAt(node)); }
-  const State& state() const { return coordinator_ ? coordinator_->state() : last_state_; }
+  const State& state() const { return coordinator_->state(); }
 
   template <typename... Values>
   void Tell(fmt::format_string<Values...> text, Values&&... values) {
@@ -164,23 +126,17 @@ class Simulation {
   Network network_;
   Cluster cluster_;
   Promises promises_;
+  bool leads_ = false;  // else the coordinator's process is dead, and what follows is how it left things
   std::unique_ptr<Coordinator> coordinator_;
-  std::unique_ptr<Fleet> fleet_;
-  std::unique_ptr<ReplaySearch> replay_;
-  std::vector<Attendant> attendants_;  // by machine
-  std::vector<EventBody> later_;       // heard when all commands are carried out
-  State last_state_;                   // while there is no coordinator
-  Nanos newest_step_end_, advanced_at_;
+  std::optional<Conductor> conductor_;
+  bool forgets_ = false;                        // a mutant tells an agent that is back nothing
   int machines_asked_ = 0, machines_came_ = 0;  // asked: and not come yet
-  EpochId stuck_for_;                           // of which ranks were waited for long enough
-  uint64_t stop_waits_ = 0;                     // that were begun: the newest counts
   std::map<std::string, int> network_alerts_;   // by token
   bool finished_ = false, node_lost_ = false, stop_asked_ = false;
   // Of many nodes not every event may cost a look at all.
-  bool news_ = true;              // something that Check() looks at may have changed since it did
-  bool excused_ = true;           // as it found then: somebody is not here, or waited for
-  std::optional<bool> here_;      // whether everybody is; not known after a change
-  int absent_ = 0, awaited_ = 0;  // who was found so last: looked at first
+  bool news_ = true;     // something that Check() looks at may have changed since it did
+  bool excused_ = true;  // as it found then: somebody is not here, or waited for
+  int awaited_ = 0;      // who was found so last: looked at first
   SimulationResult result_;
 };
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 namespace lockstep::node {
 namespace {
@@ -55,8 +56,8 @@ class TrainingOnTwoNodes : public HeadOfTwoNodes {
       head_.Hear(node, control::Said(control::EventBody(control::LoopBegan{kOne, clock_.Now(), {}})));
     Step(30);
     for (const int node : {0, 1}) Hold(node, 30);
-    Observe(0);
-    Observe(1);
+    Observe(0, 30);
+    Observe(1, 29);
     EXPECT_EQ(head_.state().mode, control::Mode::kRunning);
   }
   void Step(int64_t step) {
@@ -68,9 +69,9 @@ class TrainingOnTwoNodes : public HeadOfTwoNodes {
     head_.Hear(node, control::Said(control::Holding{kOne, {{kOne, step}}, {}, step}));
     head_.Tick();
   }
-  void Observe(int node) {
+  void Observe(int node, int64_t committed) {
     control::Observed observed;
-    observed.committed = control::CheckpointId{kOne, 30};
+    observed.committed = control::CheckpointId{kOne, committed};
     observed.checkpoint_age = Seconds{0.25};
     head_.Hear(node, control::Said(observed));
   }

@@ -1,0 +1,388 @@
+#include "lockstep/control/conductor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lockstep/control/keepers.h"
+
+namespace lockstep::control {
+namespace {
+
+constexpr Seconds kStillAdvances{10};
+
+}  // namespace
+
+Conductor::Conductor(const State& state, const Clock& clock, Listener listener)
+    : state_(state),
+      clock_(clock),
+      listener_(std::move(listener)),
+      replay_({.tell = [this](int node, const Told& told) { Tell(node, told); },
+               .answered = [this](const Probed& answer) { Handle(answer); }}) {}
+
+// While loading, the acting epoch is still the coming one.
+void Conductor::Begin(const std::vector<Command>& commands) {
+  fleet_ = std::make_unique<Fleet>(KeepersOf(state_.spec));
+  fleet_->Begin(EpochId(state_.epoch.value() - (state_.mode == Mode::kLoading ? 1 : 0)),
+                state_.in_loop && !state_.unseen);
+  nodes_.resize(static_cast<size_t>(fleet_->nodes()));
+  for (int node = 0; node < nodes(); ++node) Put(node, Standing::kLost, clock_.Now());
+  for (const int vacant : state_.vacated) {  // by whoever led before
+    Put(vacant, Standing::kGone, {});
+    (void)fleet_->Vacate(vacant);  // nobody has said anything yet
+  }
+  CarryOut(commands);
+}
+
+std::string Conductor::NameOf(int node) const {
+  const auto index = static_cast<size_t>(node);
+  const std::vector<NodeSpec>& nodes = state_.spec.nodes;
+  return index < nodes.size() ? nodes[index].name : std::to_string(node);
+}
+
+void Conductor::Put(int node, Standing standing, Nanos since) {
+  lost_ += (standing == Standing::kLost ? 1 : 0) - (Of(node).standing == Standing::kLost ? 1 : 0);
+  Of(node).standing = standing;
+  Of(node).since = since;
+}
+
+// ---- hearing ----
+
+void Conductor::Hear(int node, const Said& said) {
+  std::visit([&](const auto& body) { Hear(node, body); }, said);
+}
+
+// A scheduler that ends a job signals every node: only a node that asks for the second time means "at once".
+void Conductor::Hear(int node, const EventBody& said) {
+  if (std::holds_alternative<StopAsked>(said)) {
+    const bool first = !std::exchange(Of(node).asked_stop, true);
+    if (first && state_.mode == Mode::kFinishing) return;
+  }
+  const auto* probed = std::get_if<Probed>(&said);
+  const bool of_replay = probed != nullptr && probed->rung == Rung::kReplay;
+  if (of_replay && replay_.Refused(node, clock_.Now())) return;
+  Handle(fleet_->Hear(node, said));
+}
+
+void Conductor::Hear(int node, const RestoreFound& found) {
+  Handle(fleet_->Hear(node, found));
+  for (const auto& [asked, question] : fleet_->TakeQuestions()) Tell(asked, question);
+}
+
+void Conductor::Hear(int node, const KeepsAt& where) {
+  fleet_->Hear(node, where);
+  for (const int ward : fleet_->WardsOf(node)) TellKeeper(ward);
+}
+
+void Conductor::TellKeeper(int node) {
+  const auto keeper = fleet_->KeeperOf(node);
+  if (keeper) Tell(node, KeepWith{NameOf(keeper->first), keeper->second.host, keeper->second.port});
+}
+
+// To look at all nodes at the word of each would be a square of work: when something became whole, at the word of as
+// many as there are, and at a tick.
+void Conductor::Hear(int node, const Holding& holding) {
+  const bool whole = fleet_->Hear(node, holding);
+  if (++holdings_ >= nodes_.size() || whole) TellCommit();
+}
+
+void Conductor::TellCommit() {
+  if (std::exchange(holdings_, 0) == 0) return;
+  if (const std::optional<Commit> news = fleet_->CommitNews()) TellAll(*news);
+}
+
+void Conductor::Hear(int node, const Samples& samples) {
+  fleet_->Hear(node, samples);
+  if (samples.progress.step_end <= newest_step_end_) return;
+  newest_step_end_ = samples.progress.step_end;
+  advanced_at_ = clock_.Now();
+}
+
+void Conductor::Hear(int node, const Observed& observed) {
+  Of(node).observed = observed;
+  Of(node).observed_at = clock_.Now();
+}
+
+void Conductor::Hear(int, const StoreAt& store) {
+  if (!spawn_ || store.epoch != spawn_->epoch || store_) return;
+  store_ = store;
+  TellSpawn(*spawn_, std::nullopt);
+}
+
+void Conductor::Hear(int node, const AllSaid& said) {
+  Put(node, Standing::kAttends, {});
+  if (state_.lost_agents.contains(node)) Handle(AgentBack{node});
+  if (said.epoch > state_.epoch) Handle(JournalBehind{said.epoch});
+  for (const Command& command : PendingCommands(state_)) TellPending(node, command);
+  // What was told while it was away, or what it said of it, may be lost.
+  GiveUpPart(node);
+  const bool all_back = nodes() > 1 && lost_ == 0 && fleet_->MeetAnew();
+  all_back ? TellAll(fleet_->commit()) : Tell(node, fleet_->commit());
+  if (const std::optional<Version> version = VersionToCopy(state_)) Tell(node, Command(KeepCode{*version}));
+  TellKeeper(node);
+  FlushIfAllAttend();
+}
+
+// If its processes are to end, it has its order from now on.
+void Conductor::TellPending(int node, const Command& command) {
+  if (const auto* spawn = std::get_if<Spawn>(&command)) return TellSpawn(*spawn, node);
+  const auto* wait = std::get_if<WaitForStop>(&command);
+  if (wait == nullptr) return Tell(node, Asked(node, command));
+  if (state_.mode == Mode::kFinishing && !fleet_->HasStopped(node)) Carry(*wait);
+}
+
+void Conductor::Lost(int node, const std::string& why) {
+  if (!Attends(node)) return;
+  Put(node, Standing::kLost, clock_.Now());
+  fleet_->Away(node);
+  if (state_.mode == Mode::kFinished) GiveUpPart(node);
+  Handle(AgentLost{node, NameOf(node), why, clock_.Now()});
+}
+
+// ---- what goes to disk ----
+
+// What no node may give up before it has heard of a newer one, which we tell later.
+void Conductor::Hear(int, const FlushWanted& wanted) {
+  flush_wanted_ = wanted.point;
+  FlushIfAllAttend();
+}
+
+void Conductor::FlushIfAllAttend() {
+  const auto attends = [](const Node& node) { return node.standing == Standing::kAttends; };
+  if (!flush_wanted_ || !std::ranges::all_of(nodes_, attends)) return;
+  flushing_ = std::max(*std::exchange(flush_wanted_, std::nullopt), fleet_->commit().point);
+  TellAll(WritePart{*flushing_});
+}
+
+// What this node would have written of the checkpoint that goes to disk is not waited for.
+void Conductor::GiveUpPart(int node) {
+  if (flushing_ && node != 0) Tell(0, PartWritten{*flushing_, node, "", true, ""});
+}
+
+void Conductor::Hear(int, const DiskDone& done) {
+  disk_done_ = true;
+  TellAll(done);
+}
+
+// ---- carrying out ----
+
+void Conductor::Handle(const EventBody& body) {
+  CarryOut(listener_.decide(body));
+  if (std::holds_alternative<StandbyCame>(body) && !stuck_) LoseTheStuck();
+  replay_.EndUnless(state_);
+}
+
+void Conductor::Handle(const std::vector<EventBody>& events) {
+  for (const EventBody& event : events) Handle(event);
+}
+
+void Conductor::CarryOut(const std::vector<Command>& commands) {
+  const bool within = std::exchange(carrying_, true);
+  for (const Command& command : commands) {
+    std::visit([&](const auto& body) { Carry(body); }, command);
+    listener_.carried(command);
+  }
+  if (within) return;
+  carrying_ = false;
+  Handle(std::exchange(later_, {}));
+}
+
+// Commands that are still to be carried out may mean nodes by numbers that change because of this.
+void Conductor::HearLater(const std::vector<EventBody>& events) {
+  later_.insert(later_.end(), events.begin(), events.end());
+}
+
+// The store comes first: on node 0, without which no epoch begins, and where rank 0 is if it must host the store
+// itself.
+void Conductor::TellSpawn(const Spawn& spawn, std::optional<int> only) {
+  fleet_->Begin(spawn.epoch);
+  if (!spawn_ || spawn_->epoch != spawn.epoch) store_.reset();
+  spawn_ = spawn;
+  if (!store_) return Tell(0, HostStore{spawn.epoch, spawn.restart_count});
+  Spawn complete = spawn;
+  complete.store_host = store_->host;
+  complete.store_port = store_->port;
+  complete.store_hosted = store_->hosted;
+  only ? Tell(*only, Command(complete)) : TellAll(Command(complete));
+}
+
+void Conductor::Carry(const KillEpoch& kill) {
+  culprit_.reset();
+  stuck_ = WaitFor(kill.epoch, state_.spec.policy.stuck_within);
+  fleet_->Begin(kill.epoch);  // one that the journal did not know of
+  TellAll(Command(kill));
+}
+
+void Conductor::Carry(const ChooseRestore& choose) {
+  fleet_->Poison(choose.poisoned);
+  TellAll(Command(choose));
+}
+
+void Conductor::Carry(const Probe& probe) {
+  probe_.reset();
+  if (probe.rung == Rung::kReplay) {
+    replay_.Begin(state_, probe, clock_.Now());
+  } else {
+    probe_ = WaitFor(probe.epoch, probe.at_most);
+  }
+  for (int node = 0; node < nodes(); ++node) Tell(node, Asked(node, probe));
+}
+
+// Whoever had the place is not heard any more, and what ran there counts as gone.
+void Conductor::Carry(const Seat& seat) {
+  GoOnWithout(seat.node, Standing::kLost);
+  HearLater(fleet_->Gone(seat.node));
+}
+
+void Conductor::Carry(const Vacate& vacate) {
+  GoOnWithout(vacate.node, Standing::kGone);
+  HearLater(fleet_->Vacate(vacate.node));
+}
+
+void Conductor::GoOnWithout(int node, Standing standing) {
+  Put(node, standing, clock_.Now());
+  Of(node).asked_stop = false;
+  Of(node).observed = {};
+  if (node == 0) flush_wanted_.reset();
+  GiveUpPart(node);
+  replay_.Lost(node);
+}
+
+// Nothing of the old numbering is left: whoever had a place says all that it knows, as whoever joins.
+void Conductor::Carry(const Resize& resize) {
+  std::vector<Node> nodes;
+  for (const int before : resize.from) {
+    nodes.push_back(before >= 0 ? Of(before) : Node{Standing::kLost, clock_.Now()});
+    nodes.back().observed.ranks.clear();  // under the old numbers
+  }
+  nodes_ = std::move(nodes);
+  lost_ = static_cast<int>(std::ranges::count(nodes_, Standing::kLost, &Node::standing));
+  flush_wanted_.reset();
+  flushing_.reset();
+  holdings_ = 0;
+  fleet_ = std::make_unique<Fleet>(KeepersOf(state_.spec));
+  fleet_->Begin(state_.epoch);
+}
+
+void Conductor::Carry(const Finish& finish) {
+  TellCommit();                               // the last word on what is whole
+  for (int node = 0; node < nodes(); ++node)  // nobody waits for it any longer
+    if (!Attends(node)) GiveUpPart(node);
+  TellAll(Command(finish));
+}
+
+void Conductor::TellAll(const Told& told) {
+  for (int node = 0; node < nodes(); ++node) Tell(node, told);
+}
+
+void Conductor::Tell(int node, const Told& told) {
+  if (Attends(node)) listener_.tell(node, told);
+}
+
+// ---- time ----
+
+void Conductor::Tick() {
+  const Nanos now = clock_.Now();
+  Handle(EventBody(control::Tick{}));
+  EndWaits(now);
+  replay_.Tick(now);
+  TellCommit();
+  if (const std::optional<int> due = UpdateThatIsDue(state_, now)) Handle(UpdateDue{*due});
+  GrowIfDue(now);
+  LookForTheGone(now);
+}
+
+// What was waited for has not come in its time.
+void Conductor::EndWaits(Nanos now) {
+  const auto take = [&](std::optional<Wait>& wait) {
+    return wait && now >= wait->until ? std::exchange(wait, std::nullopt) : std::nullopt;
+  };
+  if (const auto culprit = take(culprit_)) Handle(SecondaryGraceOver{culprit->epoch});
+  if (const auto stop = take(stop_)) StopIsOverdue(stop->epoch);
+  if (take(stuck_)) LoseTheStuck();
+  if (const auto probe = take(probe_)) EndProbe(probe->epoch);
+}
+
+void Conductor::EndProbe(EpochId epoch) {
+  if (state_.mode != Mode::kProbing || state_.epoch != epoch) return;
+  std::vector<int> unanswered;
+  Probed probed = fleet_->Overdue(state_.fault.plan.rung, unanswered);
+  for (const int node : unanswered) probed.unanswered.push_back(NameOf(node));
+  Handle(probed);
+}
+
+// A restart has waited long enough for ranks that don't end; those of the epoch of the newest KillEpoch.
+void Conductor::LoseTheStuck() {
+  if (state_.mode != Mode::kStopping) return;
+  if (const std::vector<int> stuck = fleet_->Unstopped(); !stuck.empty()) Handle(StopOverdue{state_.epoch, stuck});
+}
+
+// The end of a job waits for whoever is away until he is back, and then for his processes, or until he counts as gone.
+void Conductor::StopIsOverdue(EpochId epoch) {
+  if (lost_ > 0 && state_.mode == Mode::kFinishing) return Carry(WaitForStop{epoch, state_.spec.policy.stuck_within});
+  Handle(StopOverdue{epoch, {}, fleet_->Unstopped()});
+}
+
+void Conductor::WasAway() {
+  for (int node = 0; node < nodes(); ++node)
+    if (Of(node).standing == Standing::kLost) Of(node).since = clock_.Now();
+}
+
+std::vector<std::string> Conductor::LostBeside(int node) const {
+  std::vector<std::string> names;
+  for (int other = 0; other < nodes(); ++other)
+    if (Of(other).standing == Standing::kLost && other != node) names.push_back(NameOf(other));
+  return names;
+}
+
+Nanos Conductor::LostSince() const {
+  Nanos first;
+  for (const Node& node : nodes_)
+    if (node.standing == Standing::kLost) first = first.value == 0 ? node.since : std::min(first, node.since);
+  return first;
+}
+
+bool Conductor::IsUncommitted() const {
+  const bool trains = nodes() > 1 && state_.mode == Mode::kRunning && !state_.unseen;
+  return trains && (lost_ > 0 || fleet_->commit().point.step < fleet_->commit().meet_from);
+}
+
+Nanos Conductor::GoneBy() const {
+  Nanos last;
+  for (int node = 0; node < nodes(); ++node)
+    if (Of(node).standing == Standing::kLost) last = std::max(last, GoneAt(state_, node, Of(node).since));
+  return last;
+}
+
+// While the others step, the ranks of a node that is away step with them: only its agent is. Of a job that is only
+// observed, the user's stop alone waits for those that are gone.
+void Conductor::LookForTheGone(Nanos now) {
+  const bool only_looks_on = state_.spec.observe_only && state_.mode != Mode::kFinishing;
+  if (lost_ == 0 || now - advanced_at_ < ToNanos(kStillAdvances) || only_looks_on) return;
+  for (int node = 0; node < nodes(); ++node)
+    if (Of(node).standing == Standing::kLost && now >= GoneAt(state_, node, Of(node).since)) TakeForGone(node, now);
+}
+
+void Conductor::TakeForGone(int node, Nanos now) {
+  const Nanos since = Of(node).since;
+  const std::vector<NodeSpec> before = state_.spec.nodes;
+  Put(node, Standing::kGone, since);
+  if (state_.spec.can_ask && !state_.lost_agents.contains(node))
+    Handle(AgentLost{node, NameOf(node), "it has not come to this coordinator", since});
+  std::string why = fmt::format("its agent has not been heard of for {:.0f} s", ToSeconds(now - since).value);
+  if (const auto others = LostBeside(node); !others.empty() && IsEnd(state_, node, now))
+    why += fmt::format("; nor of node {}", fmt::join(others, ", "));
+  Handle(AgentGone{node, why});
+  if (state_.spec.nodes != before) return;  // this number may be another one's now
+  if (state_.awaited.contains(node)) Put(node, Standing::kLost, since);
+  if (state_.mode == Mode::kFinishing) Handle(fleet_->Gone(node));
+}
+
+// Not before a checkpoint of this epoch is whole everywhere: less than the steps since then would be lost in vain.
+void Conductor::GrowIfDue(Nanos now) {
+  const std::optional<CheckpointId>& committed = Of(0).observed.committed;
+  const bool is_kept = committed && committed->epoch == state_.epoch;
+  if (is_kept && IsGrowthDue(state_, now)) Handle(GrowthDue{state_.epoch});
+}
+
+}  // namespace lockstep::control

@@ -1,0 +1,119 @@
+#include "lockstep/control/conductor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "lockstep/control/coordinator.h"
+#include "lockstep/control/memory_journal.h"
+
+namespace lockstep::control {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr EpochId kFirst{1};
+
+// What a word is, by its name in the conversation, as far as it is looked at here.
+std::string Name(const Told& told) {
+  if (std::holds_alternative<HostStore>(told)) return "store";
+  if (std::holds_alternative<Commit>(told)) return "commit";
+  const auto* command = std::get_if<Command>(&told);
+  if (command == nullptr) return "other";
+  if (const auto* spawn = std::get_if<Spawn>(command)) return "spawn by " + spawn->store_host;
+  return std::holds_alternative<KillEpoch>(*command) ? "kill" : "other";
+}
+
+class TwoNodes : public testing::Test {
+ protected:
+  TwoNodes() {
+    JobSpec job;
+    job.nodes = {{"a", 1, "a's"}, {"b", 1, "b's"}};
+    job.ranks = 2;
+    job.policy.stuck_within = Seconds{5};
+    const auto commands = *coordinator_.Handle(JobStarted{job});
+    conductor_.Begin(commands);
+    for (const int node : {0, 1}) Say(node, AllSaid{});
+  }
+
+  void Say(int node, const Said& said) { conductor_.Hear(node, said); }
+  void Run() {
+    Say(0, StoreAt{kFirst, "host", 1});
+    for (const int node : {0, 1}) Say(node, EventBody(EpochSpawned{kFirst}));
+    for (const int node : {0, 1}) Say(node, EventBody(LoopBegan{kFirst, clock_.Now(), {}}));
+    EXPECT_EQ(state().mode, Mode::kRunning);
+    told_.clear();
+  }
+  void Pass(Seconds seconds) {
+    clock_.Advance(seconds);
+    conductor_.Tick();
+  }
+  const State& state() const { return coordinator_.state(); }
+
+  FakeClock clock_;
+  MemoryJournal journal_;
+  Coordinator coordinator_{journal_, clock_};
+  std::vector<std::string> told_;  // "1: kill"
+  Conductor conductor_{state(),
+                       clock_,
+                       {.decide = [this](const EventBody& body) { return *coordinator_.Handle(body); },
+                        .tell =
+                            [this](int node, const Told& told) {
+                              if (Name(told) != "other") told_.push_back(fmt::format("{}: {}", node, Name(told)));
+                            },
+                        .carried = [](const Command&) {}}};
+};
+
+TEST_F(TwoNodes, TheStoreOfAnEpochIsAskedForBeforeItsSpawn) {
+  EXPECT_THAT(told_, ElementsAre("0: store", "0: commit", "0: store", "1: commit"));
+  told_.clear();
+  Say(0, StoreAt{EpochId(7), "late", 1});
+  EXPECT_THAT(told_, IsEmpty()) << "of another epoch";
+  Say(0, StoreAt{kFirst, "host", 1});
+  EXPECT_THAT(told_, ElementsAre("0: spawn by host", "1: spawn by host"));
+  told_.clear();
+  Say(0, StoreAt{kFirst, "again", 2});
+  EXPECT_THAT(told_, IsEmpty());
+}
+
+class TwoNodesThatAreToEnd : public TwoNodes {
+ protected:
+  TwoNodesThatAreToEnd() {
+    Run();
+    for (int asked = 0; asked < 2; ++asked) conductor_.Handle(StopAsked{SIGTERM});  // at once, then
+    Pass(Seconds{1});
+    conductor_.Lost(1, "its connection was lost");
+    Pass(Seconds{2});
+  }
+};
+
+TEST_F(TwoNodesThatAreToEnd, AreWaitedForAnewIfOneIsBackWhoseProcessesRunOn) {
+  Say(1, AllSaid{kFirst});
+  EXPECT_EQ(told_.back(), "1: commit");
+  Pass(Seconds{4.9});
+  EXPECT_EQ(state().mode, Mode::kFinishing) << "it has its order since 4.9 s";
+  Pass(Seconds{0.1});
+  EXPECT_EQ(state().mode, Mode::kFinished);
+}
+
+TEST_F(TwoNodesThatAreToEnd, AreNotWaitedForAnewIfOneIsBackWhoseProcessesHaveEnded) {
+  Say(1, EventBody(EpochStopped{kFirst}));
+  Say(1, AllSaid{kFirst});
+  Pass(Seconds{1.9});
+  EXPECT_EQ(state().mode, Mode::kFinishing);
+  Pass(Seconds{0.1});
+  EXPECT_EQ(state().mode, Mode::kFinished) << "5 s after the order";
+}
+
+TEST_F(TwoNodesThatAreToEnd, WaitForWhoIsLostUntilItCountsAsGone) {
+  Pass(Seconds{20});
+  EXPECT_EQ(state().mode, Mode::kFinishing) << "20 s are over, and nobody knows of node b";
+  Pass(Seconds{60});
+  EXPECT_TRUE(conductor_.IsGone(1));
+  Say(0, EventBody(EpochStopped{kFirst}));
+  EXPECT_EQ(state().mode, Mode::kFinished);
+}
+
+}  // namespace
+}  // namespace lockstep::control
