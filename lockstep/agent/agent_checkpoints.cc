@@ -67,8 +67,11 @@ void Agent::Do(const control::Commit& commit) {
   const bool is_over = commit.epoch.value() < Load(board.restore_for);  // the next one has its beginning already
   if (commit.epoch.value() != watch_.epoch() || is_over || (older && id.epoch != 0)) return;
   const ls_checkpoint newest = older ? ls_published(&board) : id;  // none yet: what the epoch began from stands
-  if (ls_same(newest, ls_published(&board)) && commit.dead_step <= Load(board.dead_step)) return;
-  ls_publish(&board, newest, std::max(commit.dead_step, Load(board.dead_step)));
+  const int64_t dead_step = std::max(commit.dead_step, Load(board.dead_step));
+  const int64_t meet_from = std::max(commit.meet_from, Load(board.meet_from));
+  const bool is_news = dead_step != Load(board.dead_step) || meet_from != Load(board.meet_from);
+  if (ls_same(newest, ls_published(&board)) && !is_news) return;
+  ls_publish(&board, newest, dead_step, meet_from);
   GiveUpKept();
 }
 
@@ -202,7 +205,7 @@ void Agent::Do(const control::PublishRestore& command) {
   if (loaded && loaded->point && command.point == ToId(*loaded->point)) PublishLoaded(*std::move(loaded));
   board.restore_epoch = command.point ? command.point->epoch.value() : 0;
   board.restore_step = command.point ? command.point->step : -1;
-  ls_publish(&board, {board.restore_epoch, board.restore_step}, -1);
+  ls_publish(&board, {board.restore_epoch, board.restore_step}, -1, 0);
   __atomic_store_n(&board.restore_for, command.epoch.value(), __ATOMIC_RELEASE);
   if (keeping_) keeping_->GiveUp({EpochId(board.restore_epoch), board.restore_step}, -1, command.epoch);
 }

@@ -53,6 +53,18 @@ TEST_F(CommitWatchTest, KnowsWhenTheStepEndedWhateverRanksDoThen) {
   EXPECT_EQ(Look(), "step 19 of epoch 1, ended at 2000") << "no step of the next epoch has ended yet";
 }
 
+// 40 steps since 0, the newest of which ended at 4000: 100 each.
+TEST_F(CommitWatchTest, OfOneThatBecameWholeLateTheStepEndedWhenItDid) {
+  Save(9, 0);
+  for (uint32_t rank = 0; rank < board_->ranks; ++rank) {
+    board_->rank[rank].step = 39;
+    board_->rank[rank].steps = 40;
+    board_->rank[rank].loop_begin_ns = rank;
+  }
+  End(4000);
+  EXPECT_EQ(Look(), "step 9 of epoch 1, ended at 1000");
+}
+
 TEST_F(CommitWatchTest, WhoComesLaterMayNotKnow) {
   End(1000);
   Save(9, 0);

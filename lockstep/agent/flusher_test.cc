@@ -296,7 +296,7 @@ class TwoNodes : public testing::Test {
       spec.place = {index, index, 2, 2};
       return spec;
     }
-    void Publish(int64_t step) { ls_publish(board.get(), {1, step}, -1); }
+    void Publish(int64_t step) { ls_publish(board.get(), {1, step}, -1, 0); }
     void Write(int64_t step) { writer.Begin({EpochId(1), step}, *board, buffers); }
     control::PartWritten Written() {
       for (;;) {

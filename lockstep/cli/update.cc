@@ -93,6 +93,11 @@ std::string WhereFrom(const std::string& run_dir) {
 std::string WhatWillHappen(const Json& version, const UpdateFlags& flags, const std::string& from) {
   const std::string head = fmt::format("version {}: ", version.value("number", 0));
   if (IsBeingCopied(version)) return head + "not all nodes have their copies yet: see `lockstep status`";
+  if (flags.now && version.value("due_in_s", 0.0) > 0)
+    return head + fmt::format(
+                      "the job is restarted with it as soon as a checkpoint is whole on all nodes, some of which "
+                      "are or were out of reach, in {} at the latest",
+                      DurationText(version.value("due_in_s", 0.0)));
   if (flags.now) return head + "the job is restarted with it now, " + from;
   return head + fmt::format("it comes with the next restart, in {} at the latest", DurationText(flags.within_s));
 }

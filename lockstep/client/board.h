@@ -97,7 +97,9 @@ struct ls_board {
       dead_step;      /* of the acting epoch: no other checkpoint up to this step can still become whole; -1: none */
   ls_atomic_u64 bell; /* rung by ranks: bell.h */
   uint64_t restore_ranks; /* not 0: what is to be restored is on disk, so many ranks wrote it, and the script cuts it */
-  uint64_t reserved[50];
+  ls_atomic_i64 meet_from; /* with several nodes: where the acting epoch stood when the last agent that was away came
+                              back; 0: none was (commit.h) */
+  uint64_t reserved[49];
   struct ls_rank_block rank[];
 };
 

@@ -179,7 +179,8 @@ static inline bool ls_pin(struct ls_board* board, struct ls_checkpoint id) {
 /* ---- several nodes: no board shows all ranks, so the coordinator says what is committed. ---- */
 
 /* The agent's: newer ones only, but for the one from which an epoch begins. */
-static inline void ls_publish(struct ls_board* board, struct ls_checkpoint id, int64_t dead_step) {
+static inline void ls_publish(struct ls_board* board, struct ls_checkpoint id, int64_t dead_step, int64_t meet_from) {
+  __atomic_store_n(&board->meet_from, meet_from, __ATOMIC_RELEASE);
   __atomic_store_n(&board->dead_step, dead_step, __ATOMIC_RELEASE);
   __atomic_store_n(&board->committed_step, id.step, __ATOMIC_RELEASE);
   __atomic_store_n(&board->committed_epoch, id.epoch, __ATOMIC_RELEASE);
@@ -198,10 +199,12 @@ static inline bool ls_can_give_up(struct ls_checkpoint held, struct ls_checkpoin
 /* Is this a step for which ranks should meet? What one rank skips can't become whole, and where the news of a commit
  * takes many steps, or reaches some nodes late, every node has room for a different step: then none ever becomes whole.
  * So, the longer nothing did, the rarer are the steps that are tried, and all try the same: those whose number, counted
- * in attempts, is a multiple of a growing power of two. `previous`: the attempt before; -1: none in this epoch. */
-static inline bool ls_is_meeting(int64_t step, int64_t previous, struct ls_checkpoint published) {
+ * in attempts, is a multiple of a growing power of two. `previous`: the attempt before; -1: none in this epoch.
+ * `meet_from`: until that step somebody's agent was away, so that nothing could become whole, whatever was tried. */
+static inline bool ls_is_meeting(int64_t step, int64_t previous, struct ls_checkpoint published, int64_t meet_from) {
   if (previous < 0) return true;
-  const int64_t stride = step - previous, gap = (step - published.step) / stride;
+  const int64_t since = published.step > meet_from ? published.step : meet_from;
+  const int64_t stride = step - previous, gap = (step - since) / stride;
   if (gap < 8) return true;
   int64_t grid = 4;
   while (4 * grid <= gap) grid *= 2;
@@ -233,7 +236,9 @@ static inline int ls_slot_choose(const struct ls_board* board, uint32_t rank, ui
   if (step <= __atomic_load_n(&block->attempted_step, __ATOMIC_RELAXED) || ls_dead(board, epoch, wanted)) return -1;
   if (board->ranks != board->world_size) {
     const int64_t previous = __atomic_load_n(&block->attempted_step, __ATOMIC_RELAXED);
-    return ls_is_meeting(step, previous, ls_published(board)) ? ls_slot_choose_afar(board, block, epoch) : -1;
+    const int64_t meet_from = __atomic_load_n(&board->meet_from, __ATOMIC_ACQUIRE);
+    if (!ls_is_meeting(step, previous, ls_published(board), meet_from)) return -1;
+    return ls_slot_choose_afar(board, block, epoch);
   }
   const struct ls_checkpoint committed = ls_newest_committed(board, rank);
   const struct ls_slot_view view[LS_SLOTS] = {ls_slot_read(&block->slot[0]), ls_slot_read(&block->slot[1])};

@@ -376,7 +376,7 @@ class Afar : public testing::Test {
     ls_slot_open(&board_.block(0)->slot[slot], epoch, step, 4);
     if (done) ls_slot_done(&board_.block(0)->slot[slot], 1, 1, 0, 0);
   }
-  void Publish(uint64_t epoch, int64_t step, int64_t dead = -1) { ls_publish(board_.get(), {epoch, step}, dead); }
+  void Publish(uint64_t epoch, int64_t step, int64_t dead = -1) { ls_publish(board_.get(), {epoch, step}, dead, 0); }
   int Choose(uint64_t epoch, int64_t step) { return ls_slot_choose(board_.get(), 0, epoch, step); }
 
   Board board_{2};  // two of the job's four ranks are here
@@ -428,15 +428,17 @@ TEST_F(Afar, APinnedCheckpointStays) {
 
 // Of several nodes, all ranks must come to the same answer, and try ever rarer steps while nothing becomes whole.
 TEST(Meeting, EveryStepAtFirstThenOnAGridThatGrows) {
-  const auto steps = [](int64_t published, int64_t stride, int64_t until) {
+  const auto steps = [](int64_t published, int64_t stride, int64_t until, int64_t meet_from = -1) {
     std::vector<int64_t> meetings;
-    for (int64_t step = published + stride; step <= until; step += stride)
-      if (ls_is_meeting(step, step - stride, {1, published})) meetings.push_back(step);
+    for (int64_t step = std::max(published, meet_from) + stride; step <= until; step += stride)
+      if (ls_is_meeting(step, step - stride, {1, published}, meet_from)) meetings.push_back(step);
     return meetings;
   };
   EXPECT_THAT(steps(-1, 1, 40), testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32));
   EXPECT_THAT(steps(9, 10, 209), testing::ElementsAre(19, 29, 39, 49, 59, 69, 79, 89, 129, 169)) << "every tenth step";
-  EXPECT_TRUE(ls_is_meeting(1001, -1, {1, 3})) << "the first of an epoch";
+  EXPECT_THAT(steps(9, 1, 1010, 1000), testing::ElementsAre(1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008))
+      << "all agents are there again";
+  EXPECT_TRUE(ls_is_meeting(1001, -1, {1, 3}, 0)) << "the first of an epoch";
 }
 
 }  // namespace

@@ -98,6 +98,11 @@ void Conductor::Hear(int node, const Samples& samples) {
   advanced_at_ = clock_.Now();
 }
 
+void Conductor::Hear(int node, const Observed& observed) {
+  Of(node).observed = observed;
+  Of(node).observed_at = clock_.Now();
+}
+
 void Conductor::Hear(int, const StoreAt& store) {
   if (!spawn_ || store.epoch != spawn_->epoch || store_) return;
   store_ = store;
@@ -111,7 +116,8 @@ void Conductor::Hear(int node, const AllSaid& said) {
   for (const Command& command : PendingCommands(state_)) TellPending(node, command);
   // What was told while it was away, or what it said of it, may be lost.
   GiveUpPart(node);
-  Tell(node, fleet_->commit());
+  const bool all_back = nodes() > 1 && lost_ == 0 && fleet_->MeetAnew();
+  all_back ? TellAll(fleet_->commit()) : Tell(node, fleet_->commit());
   if (const std::optional<Version> version = VersionToCopy(state_)) Tell(node, Command(KeepCode{*version}));
   TellKeeper(node);
   FlushIfAllAttend();
@@ -327,6 +333,18 @@ std::vector<std::string> Conductor::LostBeside(int node) const {
   for (int other = 0; other < nodes(); ++other)
     if (Of(other).standing == Standing::kLost && other != node) names.push_back(NameOf(other));
   return names;
+}
+
+Nanos Conductor::LostSince() const {
+  Nanos first;
+  for (const Node& node : nodes_)
+    if (node.standing == Standing::kLost) first = first.value == 0 ? node.since : std::min(first, node.since);
+  return first;
+}
+
+bool Conductor::IsUncommitted() const {
+  const bool trains = nodes() > 1 && state_.mode == Mode::kRunning && !state_.unseen;
+  return trains && (lost_ > 0 || fleet_->commit().point.step < fleet_->commit().meet_from);
 }
 
 Nanos Conductor::GoneBy() const {

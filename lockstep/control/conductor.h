@@ -56,7 +56,14 @@ class Conductor {
   std::vector<std::string> LostBeside(int node) const;
   // When the last of them counts as gone, if the job stands.
   Nanos GoneBy() const;
+  // Since when the first of them has been lost; 0: none is.
+  Nanos LostSince() const;
+  // Of a job that trains on several nodes: an agent is away, or was, and since all are there no checkpoint has become
+  // whole.
+  bool IsUncommitted() const;
   const Observed& observed(int node) const { return Of(node).observed; }
+  // When that was said.
+  Nanos observed_at(int node) const { return Of(node).observed_at; }
   std::string NameOf(int node) const;
   // Node 0 may be writing the last checkpoint.
   bool IsWriting() const { return !disk_done_ && Attends(0); }
@@ -69,6 +76,7 @@ class Conductor {
     Nanos since{};
     bool asked_stop = false;
     Observed observed{};
+    Nanos observed_at{};
   };
   struct Wait {
     EpochId epoch;
@@ -84,7 +92,7 @@ class Conductor {
   void Hear(int node, const FlushWanted& wanted);
   void Hear(int, const PartWritten& part) { Tell(0, part); }
   void Hear(int node, const DiskDone& done);
-  void Hear(int node, const Observed& observed) { Of(node).observed = observed; }
+  void Hear(int node, const Observed& observed);
   void Hear(int node, const ReplayReady& ready) { replay_.Hear(node, ready, clock_.Now()); }
   void Hear(int node, const ReplayEnded& ended) { replay_.Hear(node, ended, clock_.Now()); }
   void Hear(int node, const AllSaid& said);

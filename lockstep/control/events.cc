@@ -109,7 +109,11 @@ Json Body(const SpawnFailed& event) { return {{"error", event.error}}; }
 Json Body(const StopAsked& event) { return {{"signal", event.signal}}; }
 Json Body(const JobPaused&) { return Json::object(); }
 Json Body(const JobContinued&) { return Json::object(); }
-Json Body(const WatcherGone& event) { return {{"since_ns", event.since.value}}; }
+Json Body(const WatcherGone& event) {
+  Json json = {{"since_ns", event.since.value}};
+  if (event.same) json["same"] = true;
+  return json;
+}
 Json Body(const SecondaryGraceOver&) { return Json::object(); }
 Json Body(const Drilled& event) {
   Json json = {{"fault", event.fault}, {"rank", event.rank}};
@@ -299,7 +303,7 @@ void Read(Fields& fields, SpawnFailed& event) { event = {ReadEpoch(fields), fiel
 void Read(Fields& fields, StopAsked& event) { event = {fields.Int32("signal")}; }
 void Read(Fields&, JobPaused&) {}
 void Read(Fields&, JobContinued&) {}
-void Read(Fields& fields, WatcherGone& event) { event = {fields.Time("since_ns")}; }
+void Read(Fields& fields, WatcherGone& event) { event = {fields.Time("since_ns"), ReadOptionalFlag(fields, "same")}; }
 void Read(Fields& fields, SecondaryGraceOver& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, Drilled& event) {
   event = {ReadEpoch(fields), fields.Text("fault"), fields.Int32("rank"), ReadOptionalFlag(fields, "withdrawn")};

@@ -138,7 +138,8 @@ struct JobPaused {};  // Ctrl-Z, or all ranks stopped by somebody
 struct JobContinued {};
 struct WatcherGone {
   Nanos since;
-};  // this coordinator took over; the one before was last seen then
+  bool same = false;
+};  // this coordinator took over; the one before, or the same, which was stopped, was last seen then
 struct SecondaryGraceOver {
   EpochId epoch;
 };  // answer to WaitForCulprit

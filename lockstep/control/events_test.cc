@@ -33,6 +33,7 @@ std::vector<EventBody> AllEvents() {
           JobPaused{},
           JobContinued{},
           WatcherGone{At(8)},
+          WatcherGone{At(8), true},
           SecondaryGraceOver{EpochId(4)},
           Drilled{EpochId(4), "kill", 2},
           Drilled{EpochId(4), "nan", 2, true},

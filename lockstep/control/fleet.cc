@@ -66,6 +66,7 @@ void Fleet::Begin(EpochId epoch, bool in_loop) {
   lacks_.fill(0);
   holdings_.Begin(epoch);
   slowest_.Clear();
+  just_away_.clear();
   questions_.clear();
   on_disk_.reset();
   on_disk_or_never_ = false;
@@ -83,9 +84,13 @@ Progress Fleet::progress() const {
 
 void Fleet::Advance(Node& node, const Progress& progress) {
   if (progress.step_end.value == 0 || (node.progress && node.progress->step > progress.step)) return;
+  const bool steps = node.progress && node.progress->step < progress.step;
   node.progress = progress;
   node.away = false;
   slowest_.Set(IndexOf(node), progress);
+  if (!steps) return;
+  for (const size_t away : std::exchange(just_away_, {}))
+    if (nodes_[away].away) slowest_.Set(away, std::nullopt);
 }
 
 void Fleet::Hear(int node, const Samples& samples) {
@@ -94,7 +99,7 @@ void Fleet::Hear(int node, const Samples& samples) {
 
 void Fleet::Away(int node) {
   nodes_[static_cast<size_t>(node)].away = true;
-  slowest_.Set(static_cast<size_t>(node), std::nullopt);
+  just_away_.push_back(static_cast<size_t>(node));
 }
 
 std::vector<EventBody> Fleet::Gone(int node) {
@@ -103,8 +108,9 @@ std::vector<EventBody> Fleet::Gone(int node) {
   const std::optional<Progress> progress = nodes_[index].progress;  // where the job stood does not change
   nodes_[index] = Node{};
   nodes_[index].progress = progress;
+  nodes_[index].away = true;
   lacks_.fill(index);
-  Away(node);
+  slowest_.Set(index, std::nullopt);
   keeps_at_[index].reset();
   code_kept_[index] = -1;
   return Hear(node, EpochStopped{epoch_});

@@ -68,10 +68,13 @@ class Fleet {
   bool Hear(int node, const Holding& holding);
   // What ranks may now give up, when there is news of that since the last call.
   std::optional<Commit> CommitNews() { return holdings_.News(); }
+  // All agents are there, and one was away until now: they meet from where the job stands. True: all are to be told.
+  bool MeetAnew() { return holdings_.MeetFrom(progress().step); }
   // The newest such news, for a node that may have missed it.
   const Commit& commit() const { return holdings_.commit(); }
   void Hear(int node, const Samples& samples);
-  // Its agent is out of reach: until it says a step anew, its old one holds the job's back no more.
+  // Its agent is out of reach: as soon as another node says a newer step, until it says one itself, its old one holds
+  // the job's back no more. Before that nothing tells that the job goes on.
   void Away(int node);
   // It will not come back, or another one is in its place: whatever ran there runs no more, nor does it hold anything.
   std::vector<EventBody> Gone(int node);
@@ -151,7 +154,8 @@ class Fleet {
   EpochId epoch_;
   bool in_loop_ = false;
   Holdings holdings_;
-  Slowest slowest_;  // of those that are not away
+  Slowest slowest_;                // of those that are not away, and of those that are since the newest step
+  std::vector<size_t> just_away_;  // the latter
   // By question, a node of which it was not true; it is asked first, for what is true of a node stays so, and then all
   // answers together cost one look at each node. kNobody: it is true of all.
   mutable std::array<size_t, kQuestions> lacks_{};

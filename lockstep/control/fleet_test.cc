@@ -182,6 +182,25 @@ TEST_F(FleetTest, WhoIsAwayHoldsTheStepOfTheJobBackNoMore) {
   EXPECT_EQ(fleet_.progress().step, 19) << "nobody knows anything newer";
 }
 
+// Ranks of a job that hangs stand a step apart: that the one behind is not heard of any more is no progress.
+TEST_F(FleetTest, ThatSomebodyIsAwayIsNoProgress) {
+  const auto at = [&](int node, int step) { fleet_.Hear(node, Samples{kOne, {}, {}, Step(step, step)}); };
+  at(0, 41);
+  at(1, 40);
+  at(2, 41);
+  fleet_.Away(1);
+  EXPECT_EQ(fleet_.progress().step, 40);
+  for (const int node : {0, 2}) at(node, 41);
+  EXPECT_EQ(fleet_.progress().step, 40) << "nobody said anything newer";
+  at(0, 42);
+  EXPECT_EQ(fleet_.progress().step, 41) << "the job goes on";
+  fleet_.Away(2);
+  at(1, 40);
+  EXPECT_EQ(fleet_.progress().step, 40) << "it is back, and stands there";
+  at(1, 41);
+  EXPECT_EQ(fleet_.progress().step, 41);
+}
+
 TEST_F(FleetTest, AfterATakeOverWhoHasSaidNothingHoldsTheStepOfTheJobBackNoMore) {
   Fleet fleet({1, 2, 0});
   fleet.Begin(kOne, true);

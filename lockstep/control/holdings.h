@@ -8,8 +8,10 @@
 //   if (holdings.Set(node, said)) Tell(holdings.News());
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "lockstep/control/link.h"
@@ -26,6 +28,8 @@ class Holdings {
   bool Set(size_t node, const Holding& holding);
   // What ranks may now give up, when there is news of that since the last call.
   std::optional<Commit> News();
+  // All agents were away, or one was, up to this step of the job, and are there again. False: that is known.
+  bool MeetFrom(int64_t step) { return std::exchange(commit_.meet_from, std::max(commit_.meet_from, step)) < step; }
   // The newest such news.
   const Commit& commit() const { return commit_; }
 

@@ -149,11 +149,13 @@ using Said = std::variant<EventBody, Holding, RestoreFound, Samples, Communicati
 // ---- an agent is told
 
 // This checkpoint is whole on all nodes: ranks may give up what is older. Of this epoch no other one up to dead_step
-// can become so any more.
+// can become so any more. Nor could any before meet_from, where the job stood when the last agent that was away came
+// back.
 struct Commit {
   EpochId epoch;
   CheckpointId point;  // epoch 0: none
   int64_t dead_step = -1;
+  int64_t meet_from = 0;
   bool operator==(const Commit&) const = default;
 };
 // Sample the dearer counters too, and stacks: somebody holds the job up.

@@ -202,6 +202,7 @@ void On(Turn& turn, const RestoreChosen& event) {
   if (!event.unfit.empty() && !state.joining.empty()) return UndoGrowth(turn, event.unfit);
   if (!event.unfit.empty()) return BeginFinish(turn, kExitLost, event.unfit, {});
   JoinRejected(state, event.rejected);
+  if (event.point && event.point->epoch == state.epoch) CorrectStep(state, event.point->step);
   TakeVersion(turn);
   BeginEpoch(state, event.point);
   SetStepsLost(state);
@@ -263,6 +264,7 @@ void On(Turn& turn, const WatcherGone& event) {
   const double away = ToSeconds(turn.at - std::min(event.since, turn.at)).value;
   const size_t index = AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, kCoordinatorName},
                                           fmt::format("nobody watched for {:.3f} s", away), event.since);
+  if (event.same) return CloseWatcherIncident(turn, index, "it goes on; agents that had given it up came anew");
   CloseWatcherIncident(turn, index, "another coordinator took over");
   turn.state.standbys.clear();  // those that are still there come anew
   NoteRoom(turn);

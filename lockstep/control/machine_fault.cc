@@ -298,6 +298,14 @@ void Name(Turn& turn, const Finding& finding) {
   CloseUnseen(turn);
 }
 
+// The first mention of it, which is ours.
+void Correct(std::string& evidence, const std::string& said, const std::string& right) {
+  const size_t at = evidence.find(said), end = at + said.size();
+  const bool goes_on = end < evidence.size() && evidence[end] >= '0' && evidence[end] <= '9';  // another number
+  if (at == std::string::npos || goes_on) return;
+  evidence.replace(at, said.size(), right);
+}
+
 // Nothing is done about it by force.
 bool IsOnlyNamed(const State& state, const Finding& finding) {
   if (finding.syndrome == Syndrome::kNan && !state.spec.policy.nan_restart) return true;
@@ -332,6 +340,19 @@ void EnsureIncident(Turn& turn) {
   state.fault = {};
   state.fault.epoch = state.epoch;
   state.fault.close_at_step = state.progress.step + 1;
+}
+
+void CorrectStep(State& state, int64_t finished) {
+  if (!state.in_loop || state.unseen || finished <= state.progress.step) return;
+  const std::string said = StepText(state, "");
+  state.progress.step = finished;
+  state.frontier = std::max(state.frontier, finished);
+  const std::string right = StepText(state, "");
+  for (Finding& finding : Open(state).findings) {
+    const bool of_a_rank = finding.syndrome == Syndrome::kCrash || finding.syndrome == Syndrome::kExit;
+    for (std::string& evidence : finding.evidence)
+      if (of_a_rank) Correct(evidence, said, right);
+  }
 }
 
 bool IsBudgetSpent(const State& state) {

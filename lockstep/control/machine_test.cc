@@ -689,6 +689,36 @@ TEST(Watcher, ThatWasGoneIsHistoryOnly) {
   EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kProductive, 20), 18);
 }
 
+// No other one took over, and who stands by has not gone.
+TEST(Watcher, ThatWasStoppedIsHistoryAndGoesOn) {
+  Scenario job = Training();
+  job.Hear(14, StandbyCame{{"c", 2, "c's"}});
+  EXPECT_EQ(job.Hear(20, WatcherGone{At(15), true}), "announce 1");
+  EXPECT_EQ(job.Headline(0), "the coordinator was gone; training went on: nobody watched for 5.000 s");
+  EXPECT_EQ(job.Incident(0).actions.back().text, "it goes on; agents that had given it up came anew");
+  EXPECT_EQ(job.Incident(0).closed, At(20));
+  EXPECT_EQ(job.state.standbys.size(), 1U);
+}
+
+// Of several nodes the slowest rank is known by what its agent said last; the checkpoint tells that it had gone on.
+TEST(Restart, FromALaterStepThanTheFaultWasThoughtToBeInCorrectsIt) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL, Step(18, 13)));
+  EXPECT_EQ(job.Headline(0), "rank 2 was killed by a signal: SIGKILL (signal 9) in step 19");
+  job.Restart(14, Checkpoint(1, 22));
+  EXPECT_EQ(job.Headline(0), "rank 2 was killed by a signal: SIGKILL (signal 9) in step 23");
+  EXPECT_EQ(job.Incident(0).steps_lost, 0);
+  EXPECT_EQ(job.state.frontier, 22);
+}
+
+TEST(Restart, FromAnEarlierStepCorrectsNothing) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL, Step(18, 13)));
+  job.Restart(14, Checkpoint(1, 15));
+  EXPECT_EQ(job.Headline(0), "rank 2 was killed by a signal: SIGKILL (signal 9) in step 19");
+  EXPECT_EQ(job.Incident(0).steps_lost, 3);
+}
+
 TEST(Watcher, AnAgentThatIsLostIsNamedUntilItIsBack) {
   Scenario job = Training();
   EXPECT_EQ(job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)}), "announce 1");

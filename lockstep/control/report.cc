@@ -139,6 +139,7 @@ Json CheckpointJson(const Observed& observed) {
           {"skipped", observed.checkpoints_skipped},
           {"torn", observed.checkpoints_torn},
           {"blocked_s", observed.checkpoint_blocked.value},
+          {"waits_for", Json::array()},
           {"disk", DiskJson(observed.disk)},
           {"peers", PeersJson(observed.peers)}};
 }
@@ -251,7 +252,11 @@ const NodeSpec* NodeAt(const State& state, RankId rank, Nanos at) {
   return nullptr;
 }
 
-Observed OutOfReach(Observed observed) {
+Observed OutOfReach(Observed observed, Nanos ago) {
+  const double older = ToSeconds(ago).value;
+  if (observed.checkpoint_age) observed.checkpoint_age->value += older;
+  if (observed.disk) observed.disk->age.value += older;
+  if (observed.disk && observed.disk->upload) observed.disk->upload->age.value += older;
   for (RankStatus& rank : observed.ranks) rank.state = kUnknown;
   observed.loss = std::numeric_limits<double>::quiet_NaN();
   return observed;

@@ -68,9 +68,9 @@ struct Observed {
   std::string start_method;            // "zygote" or "exec"
 };
 
-// What is left of that when the agent is out of reach: how its ranks are now is not known.
+// What is left of that when the agent is out of reach, and said it so long ago: how its ranks are now is not known.
 inline constexpr std::string_view kUnknown = "unknown";
-Observed OutOfReach(Observed observed);
+Observed OutOfReach(Observed observed, Nanos ago);
 
 // What the agents of all nodes see, as one. The loss is the mean over those that know one.
 Observed Together(const std::vector<Observed>& nodes);

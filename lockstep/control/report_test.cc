@@ -118,6 +118,19 @@ TEST(StatusReport, OfSeveralNodesTheCheckpointIsThatOfTheOneThatLags) {
   EXPECT_EQ(StatusReport(State{}, second, At(1))["checkpoint"]["step"], 87);
 }
 
+TEST(StatusReport, WhatANodeOutOfReachSaidLastGrowsOlder) {
+  Observed seen;
+  seen.committed = CheckpointId{EpochId(1), 30};
+  seen.checkpoint_age = Seconds{0.25};
+  seen.disk.emplace().age = Seconds{2};
+  seen.disk->upload.emplace().age = Seconds{3};
+  const Observed away = OutOfReach(seen, At(50));
+  EXPECT_EQ(away.checkpoint_age->value, 50.25);
+  EXPECT_EQ(away.disk->age.value, 52);
+  EXPECT_EQ(away.disk->upload->age.value, 53);
+  EXPECT_FALSE(OutOfReach(Observed{}, At(50)).checkpoint_age) << "nobody saw it end";
+}
+
 TEST(StatusReport, APausedJobSaysSo) {
   Scenario job = AfterACrash();
   job.Hear(18, JobPaused{});

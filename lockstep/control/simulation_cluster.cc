@@ -224,6 +224,7 @@ void Cluster::Do(int index, const PublishRestore& command) {
   node.published_for = command.epoch;
   node.restore = node.committed = command.point;
   node.dead_step = -1;
+  node.meet_from = 0;
   NoteRunning(index);
   GiveUpKept(node);
 }
@@ -234,6 +235,7 @@ void Cluster::Do(int index, const Commit& commit) {
   if (commit.point.epoch.value() != 0 && (!node.committed || *node.committed < commit.point))
     node.committed = commit.point;
   if (plan_.mutant != Mutant::kNeverDead) node.dead_step = std::max(node.dead_step, commit.dead_step);
+  node.meet_from = std::max(node.meet_from, commit.meet_from);
   GiveUpKept(node);
 }
 

@@ -74,7 +74,7 @@ struct Node {
   std::optional<CheckpointId> restore, committed;
   std::optional<Part> loaded;  // from disk or a keeper, in answer to the newest question; no content: it stays on disk
   bool cuts = false;           // what its ranks restore is on disk, and they cut it anew
-  int64_t dead_step = -1;
+  int64_t dead_step = -1, meet_from = 0;
   std::vector<Part> keeps;         // of other nodes
   std::vector<CheckpointId> kept;  // by its keeper
   std::optional<LoopBegan> loop;

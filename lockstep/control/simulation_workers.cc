@@ -261,7 +261,7 @@ void Cluster::Save(int index, int number) {
   const auto published = node.committed.value_or(CheckpointId{EpochId(0), -1});
   // The first one of an epoch has none before it.
   const int64_t previous = rank.step - 1 > (node.restore ? node.restore->step : -1) ? rank.step - 1 : -1;
-  if (!ls_is_meeting(rank.step, previous, {published.epoch.value(), published.step})) return;
+  if (!ls_is_meeting(rank.step, previous, {published.epoch.value(), published.step}, node.meet_from)) return;
   size_t chosen = rank.slots.size();
   for (size_t i = 0; i < rank.slots.size(); ++i) {
     if (!Writable(node, rank, rank.slots[i])) continue;

@@ -11,7 +11,8 @@
 namespace lockstep::node {
 namespace {
 
-constexpr Seconds kToComeBack{2};  // an agent whose coordinator is there again
+constexpr Seconds kToComeBack{2};   // an agent whose coordinator is there again
+constexpr Seconds kUntilWhole{10};  // an update that is asked for at once
 
 }  // namespace
 
@@ -119,11 +120,24 @@ void Head::TellStages(const std::vector<control::VersionStage>& before) {
   }
 }
 
-Json Head::Update(const control::UpdateAsked& asked) {
+Json Head::Update(control::UpdateAsked asked) {
   const control::Progress progress = conductor_->fleet().progress();
   if (state().in_loop && progress.step_end.value != 0)
     Handle(control::ProgressSeen{state().epoch, progress, judge_->step_time()});  // what it is compared with
+  const bool hurries = asked.now && conductor_->IsUncommitted();
+  if (hurries) {
+    asked.now = false;
+    asked.within = kUntilWhole;
+  }
   Handle(asked);
+  const control::Update& newest = state().versions.back();
+  if (hurries && newest.stage != control::VersionStage::kDropped) {
+    hurried_ = newest.version.number;
+    listener_.line(
+        fmt::format("version {} waits until a checkpoint is whole on all nodes, for {:g} s at most: a "
+                    "restart would cost the steps since the last one",
+                    *hurried_, kUntilWhole.value));
+  }
   Json versions = Status().value("versions", Json::array());
   return versions.empty() ? Json{{"error", "the coordinator can't write it down any more"}} : versions.back();
 }
@@ -172,7 +186,9 @@ void Head::Tick() {
   if (state().mode == control::Mode::kFinished) return;
   const Nanos now = clock_.Now();
   if (took_over_ && !absent_told_ && now - *took_over_ >= ToNanos(kToComeBack)) TellAbsent(now);
+  TellUncommitted(now);
   conductor_->Tick();
+  Hurry();
   TickJudge(now);
   CompareWithPlan(now);
   TickScheduler();
@@ -195,6 +211,29 @@ void Head::TellAbsent(Nanos now) {
                              absent.size() == 1 ? "" : "s", fmt::join(absent, ", "),
                              absent.size() == 1 ? "has" : "have",
                              IsoTime(clock_.WallNow() + (conductor_->GoneBy() - now))));
+}
+
+// Ranks train on, and whoever reads must know what a fault would cost by now.
+void Head::TellUncommitted(Nanos now) {
+  const Nanos since = conductor_->LostSince();
+  const bool for_long = since.value != 0 && now - since >= ToNanos(kToComeBack);
+  if (!for_long) uncommitted_told_ = false;
+  if (!for_long || !conductor_->IsUncommitted() || std::exchange(uncommitted_told_, true)) return;
+  std::optional<control::CheckpointId> newest;
+  for (int node = 0; node < conductor_->nodes(); ++node)
+    newest = std::max(newest, conductor_->observed(node).committed);
+  const std::string cost = newest ? fmt::format("the steps since {}", newest->step) : "all that was computed";
+  listener_.line(fmt::format("no checkpoint becomes whole while the agent of node {} is away: a fault now costs {}",
+                             fmt::join(conductor_->LostBeside(-1), ", "), cost));
+}
+
+// It need not wait any longer.
+void Head::Hurry() {
+  if (!hurried_ || conductor_->IsUncommitted()) return;
+  const control::VersionStage stage = state().versions[static_cast<size_t>(*hurried_)].stage;
+  if (stage == control::VersionStage::kCopying) return;
+  const int version = *std::exchange(hurried_, std::nullopt);
+  if (stage == control::VersionStage::kWaiting) Handle(control::UpdateDue{version});
 }
 
 void Head::CompareWithPlan(Nanos now) {
@@ -225,17 +264,19 @@ void Head::Drain() {
 Json Head::Status() const {
   const std::vector<control::NodeSpec>& specs = state().spec.nodes;
   std::vector<control::Observed> observed;
+  const Nanos now = clock_.Now();
   Json nodes = Json::array();
   for (int node = 0; node < conductor_->nodes(); ++node) {
     const bool attends = conductor_->Attends(node);
     const control::Observed& newest = conductor_->observed(node);
-    observed.push_back(attends ? newest : control::OutOfReach(newest));
+    observed.push_back(attends ? newest : control::OutOfReach(newest, now - conductor_->observed_at(node)));
     if (specs.empty()) continue;
     const control::NodeSpec& spec = specs[static_cast<size_t>(node)];
     nodes.push_back({{"name", spec.name}, {"ranks", spec.ranks}, {"agent", attends ? "here" : "lost"}});
   }
-  Json status = control::StatusReport(state(), control::Together(observed), clock_.Now());
+  Json status = control::StatusReport(state(), control::Together(observed), now);
   status["nodes"] = nodes;
+  if (conductor_->nodes() > 1) status["checkpoint"]["waits_for"] = conductor_->LostBeside(-1);
   if (plan_watch_) status["plan"] = plan_watch_->Report(judge_->step_time(), state().spec.ranks);
   status["journal_errors"] = coordinator_->journal_errors();
   status["unreadable_messages"] = unreadable_;

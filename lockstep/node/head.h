@@ -58,8 +58,9 @@ class Head {
   void Lost(int node, const std::string& why);
   // Of the user: a stop, a pause, a drill.
   void Handle(const control::EventBody& body) { conductor_->Handle(body); }
-  // `lockstep update`. The answer names the version, and why it was dropped if it was.
-  Json Update(const control::UpdateAsked& asked);
+  // `lockstep update`. The answer names the version, and why it was dropped if it was. One to come at once waits, for a
+  // bounded time, while no checkpoint is whole that is near.
+  Json Update(control::UpdateAsked asked);
   void Tick();
   // This process itself was stopped for a while.
   void WasAway();
@@ -87,6 +88,8 @@ class Head {
   void Carried(const control::Announce& announce);
   void TellStages(const std::vector<control::VersionStage>& before);
   void TellAbsent(Nanos now);
+  void TellUncommitted(Nanos now);
+  void Hurry();
   void TickJudge(Nanos now);
   void CompareWithPlan(Nanos now);
   void TickScheduler();
@@ -103,7 +106,8 @@ class Head {
   bool looks_closely_ = false;
   int64_t unreadable_ = 0;
   std::optional<Nanos> took_over_;
-  bool absent_told_ = false;
+  std::optional<int> hurried_;  // an update that is asked for at once, and waits for a checkpoint
+  bool absent_told_ = false, uncommitted_told_ = false;
   std::unique_ptr<serve::Server> server_;
   std::unique_ptr<serve::Webhook> webhook_;
   std::unique_ptr<Scheduler> scheduler_;

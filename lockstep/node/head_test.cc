@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 namespace lockstep::node {
 namespace {
@@ -28,7 +29,7 @@ class HeadOfTwoNodes : public testing::Test {
 
   std::unique_ptr<store::Journal> Journal() { return *store::OpenSqliteJournal(path_, store::JournalMode::kWrite); }
   Head::Listener Listener() {
-    return {.tell = [](int, const control::Told&) {},
+    return {.tell = [this](int node, const control::Told& told) { told_.emplace_back(node, told); },
             .seat = [](const control::Seat&) {},
             .vacate = [](const control::Vacate&) {},
             .resize = [](const std::vector<int>&) {},
@@ -39,7 +40,116 @@ class HeadOfTwoNodes : public testing::Test {
   RunOptions options_;
   FakeClock clock_;
   std::vector<std::string> lines_;
+  std::vector<std::pair<int, control::Told>> told_;
 };
+
+// Epoch 1 trains on both nodes, and its newest checkpoint is that of step 30.
+class TrainingOnTwoNodes : public HeadOfTwoNodes {
+ protected:
+  TrainingOnTwoNodes() {
+    head_.Keep(Journal());
+    EXPECT_TRUE(head_.Resume().ok());
+    clock_.Advance(Seconds{1});
+    for (const int node : {0, 1}) head_.Hear(node, control::Said(control::AllSaid{}));
+    for (const int node : {0, 1}) head_.Hear(node, control::Said(control::EventBody(control::EpochSpawned{kOne})));
+    for (const int node : {0, 1})
+      head_.Hear(node, control::Said(control::EventBody(control::LoopBegan{kOne, clock_.Now(), {}})));
+    Step(30);
+    for (const int node : {0, 1}) Hold(node, 30);
+    Observe(0, 30);
+    Observe(1, 29);
+    EXPECT_EQ(head_.state().mode, control::Mode::kRunning);
+  }
+  void Step(int64_t step) {
+    clock_.Advance(Seconds{0.1});
+    for (const int node : {0, 1})
+      head_.Hear(node, control::Said(control::Samples{kOne, {}, {}, control::Progress{step, clock_.Now()}}));
+  }
+  void Hold(int node, int64_t step) {
+    head_.Hear(node, control::Said(control::Holding{kOne, {{kOne, step}}, {}, step}));
+    head_.Tick();
+  }
+  void Observe(int node, int64_t committed) {
+    control::Observed observed;
+    observed.committed = control::CheckpointId{kOne, committed};
+    observed.checkpoint_age = Seconds{0.25};
+    head_.Hear(node, control::Said(observed));
+  }
+  void BackAgain(int node) { head_.Hear(node, control::Said(control::AllSaid{kOne})); }
+  // The newest that both were told.
+  std::optional<control::Commit> Told(int node) const {
+    std::optional<control::Commit> newest;
+    for (const auto& [to, told] : told_)
+      if (const auto* commit = std::get_if<control::Commit>(&told); commit && to == node) newest = *commit;
+    return newest;
+  }
+
+  static constexpr EpochId kOne{1};
+  Head head_{options_, clock_, Listener()};
+};
+
+TEST_F(TrainingOnTwoNodes, WhileAnAgentIsAwayWhatAFaultCostsIsSaidOnce) {
+  const auto said =
+      HasSubstr("no checkpoint becomes whole while the agent of node b is away: a fault now costs the steps since 30");
+  head_.Lost(1, "its connection was lost");
+  head_.Tick();
+  EXPECT_THAT(lines_, Not(Contains(said))) << "it may be on its way";
+  for (int i = 0; i < 5; ++i) {
+    clock_.Advance(Seconds{1});
+    Step(40 + i);
+    head_.Tick();
+  }
+  EXPECT_THAT(lines_, Contains(said).Times(1));
+  EXPECT_EQ(head_.Status()["checkpoint"]["waits_for"], Json({"b"}));
+  BackAgain(1);
+  EXPECT_EQ(head_.Status()["checkpoint"]["waits_for"], Json::array());
+}
+
+TEST_F(TrainingOnTwoNodes, TheAgeOfACheckpointGrowsWhileANodeIsAway) {
+  head_.Lost(1, "its connection was lost");
+  clock_.Advance(Seconds{50});
+  EXPECT_NEAR(head_.Status()["checkpoint"]["age_s"].get<double>(), 50.25, 1e-6);
+}
+
+TEST_F(TrainingOnTwoNodes, WhenTheLastIsBackAllMeetFromWhereTheJobStands) {
+  for (const int node : {0, 1}) head_.Lost(node, "its connection was lost");
+  Step(500);
+  BackAgain(0);
+  EXPECT_EQ(Told(0)->meet_from, 0) << "one is still away";
+  BackAgain(1);
+  for (const int node : {0, 1}) EXPECT_EQ(Told(node)->meet_from, 500);
+}
+
+TEST_F(TrainingOnTwoNodes, AnUpdateAtOnceWaitsForACheckpointThatIsNear) {
+  head_.Lost(1, "its connection was lost");
+  Step(500);
+  head_.Update({.env = {{"A", "1"}}, .now = true});
+  EXPECT_THAT(lines_,
+              Contains(HasSubstr("version 1 waits until a checkpoint is whole on all nodes, for 10 s at most")));
+  BackAgain(1);
+  for (const int node : {0, 1}) Hold(node, 30);
+  EXPECT_EQ(head_.state().mode, control::Mode::kRunning) << "the one that there was";
+  Step(501);
+  for (const int node : {0, 1}) Hold(node, 501);
+  EXPECT_EQ(head_.state().mode, control::Mode::kStopping);
+  EXPECT_EQ(head_.state().fault.plan.symptom, control::Symptom::kUpdate);
+}
+
+TEST_F(TrainingOnTwoNodes, AnUpdateAtOnceWaitsForACheckpointNotForLong) {
+  head_.Lost(1, "its connection was lost");
+  head_.Update({.env = {{"A", "1"}}, .now = true});
+  clock_.Advance(Seconds{9.9});
+  head_.Tick();
+  EXPECT_EQ(head_.state().mode, control::Mode::kRunning);
+  clock_.Advance(Seconds{0.2});
+  head_.Tick();
+  EXPECT_EQ(head_.state().mode, control::Mode::kStopping);
+}
+
+TEST_F(TrainingOnTwoNodes, AnUpdateAtOnceIsMadeAtOnceWhereCheckpointsAreWhole) {
+  head_.Update({.env = {{"A", "1"}}, .now = true});
+  EXPECT_EQ(head_.state().mode, control::Mode::kStopping);
+}
 
 TEST_F(HeadOfTwoNodes, WhoTakesOverSaysForWhomItWaitsAndNamesAllThatAreLost) {
   Head head(options_, clock_, Listener());

@@ -12,6 +12,8 @@ namespace {
 
 constexpr Seconds kHeartbeat{0.5};
 constexpr Seconds kStalled{1.5};  // between two ticks: this process was stopped, and its agents are not to blame
+// So long between two ticks that agents, whose last word from us may be older, have given us up; they come anew soon.
+constexpr Seconds kGivenUp{0.75 * rpc::kSilence.value}, kComeAnew{2};
 
 // What its agent is told, should it come back.
 std::string ReasonOf(const control::Eviction& eviction) {
@@ -191,6 +193,9 @@ void Lead::Resize(const std::vector<int>& from) {
   const auto own = std::find(from.begin(), from.end(), own_node_);
   if (own_node_ >= 0) own_node_ = static_cast<int>(own - from.begin());
   peers_.clear();
+  for (const auto& [before, why] : std::exchange(left_us_, {}))
+    if (const auto now = std::find(from.begin(), from.end(), before); now != from.end())
+      left_us_[static_cast<int>(now - from.begin())] = why;
   if (own_node_ >= 0) listener_.moved(roster_->PlaceOf(own_token_));
   for (auto& [peer, agent] : agents_)
     if (roster_->PlaceOf(agent.spec.token).node != control::kStandby) Welcome(peer, agent);
@@ -238,12 +243,33 @@ void Lead::Left(Peer peer, const std::string& why) {
   if (begun_ && agent.mapped().node >= 0) {
     peers_.erase(agent.mapped().node);
     if (head_.state().mode == control::Mode::kFinished) departed_.insert(agent.mapped().node);
+    if (IsJustBack()) return void(left_us_.emplace(agent.mapped().node, why));
     return head_.Lost(agent.mapped().node, why);
   }
   const control::NodeSpec& node = agent.mapped().spec;
   roster_->Leave(node.token);
   if (begun_) return head_.Handle(control::StandbyLeft{node.token});
   listener_.line("a node left: " + roster_->Progress());
+}
+
+// While this process was stopped agents heard nothing, and gave it up.
+bool Lead::IsJustBack() {
+  const Nanos now = clock_.Now();
+  if (ticked_.value != 0 && now - ticked_ >= ToNanos(kGivenUp)) {
+    if (now - back_ >= ToNanos(kComeAnew)) stopped_ = ticked_;
+    back_ = now;
+  }
+  return back_.value != 0 && now - back_ < ToNanos(kComeAnew);
+}
+
+// It was this process that was away; who does not come anew has other reasons.
+void Lead::TellWhoStayedAway() {
+  if (left_us_.empty()) return;
+  if (const Nanos since = std::exchange(stopped_, Nanos{}); since.value != 0)
+    head_.Handle(control::WatcherGone{since, true});
+  if (IsJustBack()) return;
+  for (const auto& [node, why] : std::exchange(left_us_, {}))
+    if (!peers_.contains(node)) head_.Lost(node, why);
 }
 
 // ---- both ----
@@ -272,10 +298,12 @@ void Lead::TellStandbys() {
 void Lead::Tick() {
   const Nanos now = clock_.Now();
   const bool stalled = ticked_.value != 0 && now - ticked_ > ToNanos(kStalled);
+  (void)IsJustBack();
   ticked_ = now;
   if (begun_ && stalled) head_.WasAway();
   BeginIfComplete();
   GiveUpIfTooLate();
+  if (begun_) TellWhoStayedAway();
   if (begun_) head_.Tick();
   if (!server_) return;
   if (begun_ && head_.state().mode == control::Mode::kFinished) TellStandbys();

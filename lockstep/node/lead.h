@@ -76,6 +76,8 @@ class Lead {
   void TellStandbys();
   void Said(Peer peer, const control::Said& said);
   void Left(Peer peer, const std::string& why);
+  bool IsJustBack();
+  void TellWhoStayedAway();
   void SettleLayout();
   void BeginIfComplete();
   void GiveUpIfTooLate();
@@ -97,6 +99,8 @@ class Lead {
   std::map<int, Peer> peers_;     // of those that have a place, by node
   std::set<int> departed_;        // nodes whose agents left after the end of the job
   Nanos awaited_, ticked_, beat_;
+  Nanos stopped_, back_;                 // this process was stopped for long, from then to then; 0: not
+  std::map<int, std::string> left_us_;   // nodes whose agents left because of that, and why; they come anew
   std::unique_ptr<rpc::Server> server_;  // last: it goes first
 };
 

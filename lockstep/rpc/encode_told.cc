@@ -53,6 +53,7 @@ void Put(const control::Commit& commit, Out& wire) {
   wire.mutable_commit()->set_epoch(commit.epoch.value());
   Put(commit.point, wire.mutable_commit()->mutable_point());
   wire.mutable_commit()->set_dead_step(commit.dead_step);
+  wire.mutable_commit()->set_meet_from(commit.meet_from);
 }
 void Put(const control::LookClosely& look, Out& wire) {
   wire.mutable_look_closely()->set_epoch(look.epoch.value());
@@ -183,8 +184,8 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
     case FromCoordinator::kFinish:
       return Told(Command(control::Finish{wire.finish().exit_code(), wire.finish().verdict()}));
     case FromCoordinator::kCommit:
-      return Told(
-          control::Commit{EpochId(wire.commit().epoch()), Get(wire.commit().point()), wire.commit().dead_step()});
+      return Told(control::Commit{EpochId(wire.commit().epoch()), Get(wire.commit().point()), wire.commit().dead_step(),
+                                  wire.commit().meet_from()});
     case FromCoordinator::kLookClosely:
       return Told(control::LookClosely{EpochId(wire.look_closely().epoch()), wire.look_closely().closely()});
     case FromCoordinator::kHostStore:

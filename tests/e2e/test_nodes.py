@@ -73,6 +73,8 @@ class Nodes(NodesTest):
         at = self.a.step()
         self.a.wait("training to go on", lambda: self.a.step() > at + 3)
         self.assertEqual(["running", "running", "unknown", "unknown"], [rank["state"] for rank in self.a.status()["ranks"]], self.a)
+        self.assertEqual(["b"], self.a.status()["checkpoint"]["waits_for"], self.a)
+        self.a.wait("what a fault costs now", lambda: "while the agent of node b is away: a fault now costs the steps since" in self.a.stderr())
         self.b.resume()
         self.a.wait("the agent to be back", lambda: self.lost_agents()[0]["closed"])
         os.kill(self.b.pids()[1], signal.SIGKILL)
@@ -90,6 +92,22 @@ class Nodes(NodesTest):
         self.a.wait("the agent to be back", lambda: self.lost_agents()[0]["closed"])
         self.finish()
         self.assertEqual(1, self.a.epoch(), self.a)
+        self.a.assert_undisturbed_result(2 * LONG)
+
+    def test_coordinator_silent(self):
+        """It is not the fault of the agents, which give it up and come anew."""
+        self.start(*ddp(2 * LONG, step_time=0.1))
+        self.a.wait_for_step(5)
+        os.kill(self.a.watcher.pid, signal.SIGSTOP)
+        self.b.wait("the coordinator to be missed", lambda: "is out of reach (nothing heard" in self.b.stderr())
+        os.kill(self.a.watcher.pid, signal.SIGCONT)
+        self.b.wait("it to be attended again", lambda: "attending the coordinator" in self.b.stderr())
+        self.a.wait("it to be written down", self.a.incidents)
+        os.kill(self.b.pids()[1], signal.SIGKILL)
+        self.finish()
+        gone, killed = (one["headline"] for one in self.a.incidents())
+        self.assertIn("the coordinator was gone; training went on: nobody watched for", gone, self.a)
+        self.assertIn("rank 3 was killed", killed, self.a)
         self.a.assert_undisturbed_result(2 * LONG)
 
     def test_a_rank_dies_while_nobody_leads(self):
