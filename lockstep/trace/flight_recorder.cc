@@ -220,6 +220,8 @@ class Collector {
       ++unreadable_;
       return;
     }
+    if (is_transfer && transfer >= 0)
+      op.batch = !batch_of_.empty() && batch_of_.back() == batch ? log_.ops.back().batch : ++batches_;
     log_.ops.push_back(std::move(op));
     batch_of_.push_back(batch);
   }
@@ -296,6 +298,7 @@ class Collector {
   std::map<std::string, Communicator> groups_;  // of the dump that is being read, by name
   std::map<std::pair<std::string, std::vector<int>>, uint32_t> index_;
   std::map<std::string, uint32_t> functions_;
+  int64_t batches_ = 0;
   uint64_t unreadable_ = 0, without_peer_ = 0;
 };
 

@@ -97,6 +97,9 @@ TEST_F(FlightRecorder, WhatIsLaunchedTogetherHasTheStateOfItsEnd) {
   ASSERT_EQ(log.ops.size(), 4U);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(log.ops[i].state, OpState::kCompleted);
   EXPECT_EQ(log.ops[2].peer, 1);
+  EXPECT_EQ(log.ops[1].batch, log.ops[2].batch);
+  EXPECT_NE(log.ops[0].batch, log.ops[1].batch);
+  EXPECT_EQ(log.ops[3].batch, CommOp::kAlone);
   EXPECT_EQ(log.ops[3].direction, Direction::kCollective);
   EXPECT_EQ(log.ops[3].sequence, 3);
   EXPECT_EQ(log.ops[3].state, OpState::kStarted);
