@@ -201,6 +201,7 @@ class Finder {
     const std::vector<std::string> blind = WaitForSomebody();
     if (!blind.empty())
       for (const int rank : silent_) missing.emplace(rank, End{});
+    if (!missing.empty()) std::erase_if(ends, [&](const auto& end) { return log_.may_wait.contains(end.first); });
     if (ends.empty()) return findings.empty() ? missing : std::map<int, End>{};
     for (const bool launched : {true, false}) {
       std::map<int, End> alike;
@@ -219,6 +220,13 @@ class Finder {
     if (silent.empty()) return;
     Name(silent, Syndrome::kNonCommunicationHang, false, findings);
     AddTo(findings.back().evidence, WaitForSomebody());
+    std::map<int, End> late;
+    for (const Wait& wait : waits_.all())
+      for (const int rank : wait.behind)
+        if (log_.may_wait.contains(rank)) Tell(wait.in, *wait.op, Since(wait), rank, late[rank]);
+    incident::TellSome(Keys(late), "ranks", findings.back().evidence,
+                       [&](int rank) { AddTo(findings.back().evidence, late.at(rank).evidence); });
+    for (const auto& [rank, end] : late) findings.back().ambiguous_with.push_back(incident::SuspectRank(RankId(rank)));
   }
 
   // What those say who wait for ranks that are not known.

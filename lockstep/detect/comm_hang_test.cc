@@ -180,6 +180,31 @@ TEST(CommHang, WhoIsBehindInTheTextOfRasIsNamed) {
   EXPECT_THAT(diagnosis.findings[0].evidence, ElementsAre(HasSubstr("rank 2 has launched up to 6649")));
 }
 
+TEST(CommHang, WhereARankIsMissingInAStatusOfRasWhoIsBehindIsAsGood) {
+  const auto log = trace::ReadRasText(
+      "Communicators... (0.00s)\n=============\n\n"
+      "    0         1         1         4         4         4   RUNNING  INCOMPLETE,MISMATCH\n\n"
+      "Errors\n======\n\n#0-0 (cf264af53edbe986) INCOMPLETE\n"
+      "  Missing communicator data from 1 rank\n"
+      "  The missing rank: 3\n\n"
+      "Warnings\n========\n\n"
+      "#0-0 (cf264af53edbe986) MISMATCH\n"
+      "  Communicator ranks have different AllReduce operation counts\n"
+      "  2 ranks have launched up to operation 6650\n"
+      "  Rank 2 has launched up to operation 6649 -- GPU 2 managed by process 12 on node 10.0.0.1\n");
+  ASSERT_TRUE(log.ok()) << log.status();
+  const CommDiagnosis diagnosis = DiagnoseCommunication(*log);
+  EXPECT_THAT(Named(diagnosis), ElementsAre(3));
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(2));
+  EXPECT_THAT(
+      diagnosis.findings[0].evidence,
+      ElementsAre(
+          HasSubstr("ranks 0, 1 wait in AllReduce 6650"),
+          HasSubstr(
+              "ranks 0, 1 wait in AllReduce 6650 of communicator cf264af53edbe986; rank 2 has launched up to 6649")));
+}
+
 TEST(CommHang, WithoutTimesACompletedLogIsNoCleanBill) {
   const std::string path = testing::TempDir() + "inspector.log";
   std::ofstream(path)

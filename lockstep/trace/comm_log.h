@@ -88,6 +88,9 @@ struct CommLog {
   std::vector<CommTransfer> transfers;
   std::vector<CommCount> counts;
   std::vector<DataWait> data_waits;
+  // Ranks that others are ahead of: where some members told nothing, they may wait for those in what they launched
+  // last.
+  std::set<int> may_wait;
   std::set<int> whole;  // ranks of which all sends and receives are told, from their first on
   // The newest op was launched just before the log was taken: the job may have been running, and what the log shows may
   // be over a moment later.
