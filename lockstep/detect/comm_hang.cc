@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
 #include <map>
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 
+#include "lockstep/base/split.h"
 #include "lockstep/detect/comm_slow.h"
 #include "lockstep/detect/comm_waits.h"
 #include "lockstep/incident/some.h"
@@ -123,6 +126,38 @@ std::vector<Finding> FindMismatches(const Standing& standing) {
   return findings;
 }
 
+// "[4, 2] Float": how many elements come, and of what type. What it is cut into does not matter.
+std::string AmountOf(const std::string& shape) {
+  const size_t end = shape.find(']');
+  if (shape.empty() || shape.front() != '[' || end == std::string::npos) return shape;
+  uint64_t count = 1;
+  for (const std::string& size : Split(shape.substr(1, end - 1), ','))
+    if (uint64_t one = 0; std::from_chars(size.data(), size.data() + size.size(), one).ec == std::errc()) count *= one;
+  return fmt::format("{}{}", count, shape.substr(end + 1));
+}
+
+// Both ends of a transfer must tell the same amount. Who is wrong can't be told.
+void FindOtherAmounts(const Standing& standing, std::vector<Finding>& findings) {
+  const trace::CommLog& log = standing.log();
+  std::set<std::tuple<uint32_t, int, int>> told;  // what comes behind the first follows from it
+  for (const auto& [rank, ops] : standing.open())
+    for (const CommOp* op : ops) {
+      if (op->direction == Direction::kCollective || op->peer < 0) continue;
+      const CommOp* other = standing.OtherEnd(*op);
+      if (other == nullptr || op->shape.empty() || other->shape.empty() ||
+          AmountOf(op->shape) == AmountOf(other->shape))
+        continue;
+      if (!told.emplace(op->communicator, std::min(rank, op->peer), std::max(rank, op->peer)).second) continue;
+      Finding finding;
+      finding.syndrome = Syndrome::kMismatched;
+      finding.suspects = Suspects({std::min(rank, op->peer), std::max(rank, op->peer)});
+      finding.evidence = {fmt::format("rank {} is in {}, of {}; it is of {} on rank {}", rank, NameOf(log, *op),
+                                      op->shape, other->shape, op->peer)};
+      finding.probe = "the sends and receives that both launched before, in their order";
+      findings.push_back(std::move(finding));
+    }
+}
+
 // ---- findings ----
 
 // What is under way was launched moments ago, as far as that is known: a running job always has something under way.
@@ -154,6 +189,7 @@ class Finder {
 
   std::vector<Finding> Run() {
     std::vector<Finding> findings = FindMismatches(standing_);
+    FindOtherAmounts(standing_, findings);
     if (findings.empty()) {
       const std::map<int, End> silent = NameTheEnds(findings);
       NameCircles(findings);

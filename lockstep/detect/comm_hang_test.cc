@@ -482,6 +482,27 @@ TEST(CommHang, WhoMayBeHeldIsToldWhereNobodyElseCanBe) {
   EXPECT_EQ(diagnosis.findings[0].suspects.at(0).name, "1->0");
 }
 
+TEST(CommHang, TransfersOfDifferentSizeAreAMismatch) {
+  Job job;
+  const uint32_t pipe = job.AddGroup({0, 1});
+  for (const OpState state : {OpState::kCompleted, OpState::kScheduled}) {
+    job.Transfer(pipe, 0, Direction::kSend, 1, OpState::kCompleted);
+    job.log().ops.back().shape = state == OpState::kCompleted ? "[2,4] Float" : "[4] Float";
+    job.Transfer(pipe, 1, Direction::kReceive, 0, state);
+  }
+  EXPECT_NE(job.Diagnose().findings.at(0).syndrome, Syndrome::kMismatched) << "which belong together?";
+  job.log().whole = {0, 1};
+  CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kMismatched);
+  EXPECT_THAT(Named(diagnosis), ElementsAre(0, 1));
+  EXPECT_THAT(diagnosis.findings[0].evidence, ElementsAre(HasSubstr("of [8] Float; it is of [4] Float on rank 0")));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+  for (trace::CommOp& op : job.log().ops)
+    if (op.shape == "[4] Float") op.shape = "[4,2] Float";
+  EXPECT_EQ(job.Diagnose().findings.at(0).syndrome, Syndrome::kCommunicationHang) << "as many elements";
+}
+
 // Ranks of a pipeline and those beside them: of the stage between, two trails are lost.
 TEST(CommHang, WhoWaitsForARankThatIsNotKnownIsNotNamed) {
   Job job;

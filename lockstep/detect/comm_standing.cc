@@ -147,4 +147,11 @@ std::optional<bool> Standing::PeerHasLaunched(const CommOp& op) const {
   return log_.whole.contains(enough ? op.rank : op.peer) ? std::optional(enough) : std::nullopt;
 }
 
+const CommOp* Standing::OtherEnd(const CommOp& op) const {
+  const std::vector<const CommOp*>& others = lanes_.at(OtherLaneOf(op));
+  const size_t before = Before(lanes_.at(LaneOf(op)), op);
+  const bool told = log_.whole.contains(op.rank) && log_.whole.contains(op.peer);
+  return told && before < others.size() ? others[before] : nullptr;
+}
+
 }  // namespace lockstep::detect

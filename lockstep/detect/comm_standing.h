@@ -58,6 +58,9 @@ class Standing {
   // Of a transfer that has not ended: whether its other end was launched, ended or not. Null: so much was lost that it
   // can't be told.
   std::optional<bool> PeerHasLaunched(const trace::CommOp& op) const;
+  // The other end, ended or not, of a transfer that has not ended. Null: it is not launched, or it can't be told which
+  // it is.
+  const trace::CommOp* OtherEnd(const trace::CommOp& op) const;
   // Ops that have not ended, by rank, in the order of launch.
   const std::map<int, std::vector<const trace::CommOp*>>& open() const { return open_; }
 
