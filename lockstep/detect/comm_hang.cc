@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
 #include <map>
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 
+#include "lockstep/base/split.h"
 #include "lockstep/detect/comm_slow.h"
 #include "lockstep/detect/comm_waits.h"
 #include "lockstep/incident/some.h"
@@ -123,6 +126,38 @@ std::vector<Finding> FindMismatches(const Standing& standing) {
   return findings;
 }
 
+// "[4, 2] Float": how many elements come, and of what type. What it is cut into does not matter.
+std::string AmountOf(const std::string& shape) {
+  const size_t end = shape.find(']');
+  if (shape.empty() || shape.front() != '[' || end == std::string::npos) return shape;
+  uint64_t count = 1;
+  for (const std::string& size : Split(shape.substr(1, end - 1), ','))
+    if (uint64_t one = 0; std::from_chars(size.data(), size.data() + size.size(), one).ec == std::errc()) count *= one;
+  return fmt::format("{}{}", count, shape.substr(end + 1));
+}
+
+// Both ends of a transfer must tell the same amount. Who is wrong can't be told.
+void FindOtherAmounts(const Standing& standing, std::vector<Finding>& findings) {
+  const trace::CommLog& log = standing.log();
+  std::set<std::tuple<uint32_t, int, int>> told;  // what comes behind the first follows from it
+  for (const auto& [rank, ops] : standing.open())
+    for (const CommOp* op : ops) {
+      if (op->direction == Direction::kCollective || op->peer < 0) continue;
+      const CommOp* other = standing.OtherEnd(*op);
+      if (other == nullptr || op->shape.empty() || other->shape.empty() ||
+          AmountOf(op->shape) == AmountOf(other->shape))
+        continue;
+      if (!told.emplace(op->communicator, std::min(rank, op->peer), std::max(rank, op->peer)).second) continue;
+      Finding finding;
+      finding.syndrome = Syndrome::kMismatched;
+      finding.suspects = Suspects({std::min(rank, op->peer), std::max(rank, op->peer)});
+      finding.evidence = {fmt::format("rank {} is in {}, of {}; it is of {} on rank {}", rank, NameOf(log, *op),
+                                      op->shape, other->shape, op->peer)};
+      finding.probe = "the sends and receives that both launched before, in their order";
+      findings.push_back(std::move(finding));
+    }
+}
+
 // ---- findings ----
 
 // What is under way was launched moments ago, as far as that is known: a running job always has something under way.
@@ -154,12 +189,14 @@ class Finder {
 
   std::vector<Finding> Run() {
     std::vector<Finding> findings = FindMismatches(standing_);
+    FindOtherAmounts(standing_, findings);
     if (findings.empty()) {
       const std::map<int, End> silent = NameTheEnds(findings);
       NameCircles(findings);
-      if (findings.empty()) NameStuckOps(findings);
+      if (findings.empty()) NameStuckOps(false, findings);
       NameTheSilent(silent, findings);
       if (findings.empty()) TellOfSomebody(findings);
+      if (findings.empty()) NameStuckOps(true, findings);
     }
     if (log_.moving || log_.unseen)
       for (Finding& finding : findings) {
@@ -190,16 +227,17 @@ class Finder {
       if (IsLeft(wait) && NameTheLeft(wait, findings)) explained.insert(wait.in.begin(), wait.in.end());
     for (const Wait& wait : waits_.all()) {
       const int64_t since = Since(wait);
-      const std::string who = fmt::format("{} in {}", Waiting(wait.in), NameOf(log_, *wait.op));
       for (const int rank : wait.behind)
         if (waits_.IsEnd(rank) && !waits_.IsStuckTogether(rank) && !explained.contains(rank))
-          Tell(wait, who, since, rank, standing_.HasReported(rank) ? ends[rank] : missing[rank]);
+          Tell(wait.in, ToRank(wait, rank), since, rank, standing_.HasReported(rank) ? ends[rank] : missing[rank]);
+      if (waits_.IsHeld(wait)) TellOfSends(wait, missing);
       if (IsLeft(wait) && !explained.contains(wait.in.front())) TellOfOwn(wait, since, ends);
     }
     // Whoever says nothing may be the one that nobody knows.
     const std::vector<std::string> blind = WaitForSomebody();
     if (!blind.empty())
       for (const int rank : silent_) missing.emplace(rank, End{});
+    if (!missing.empty()) std::erase_if(ends, [&](const auto& end) { return log_.may_wait.contains(end.first); });
     if (ends.empty()) return findings.empty() ? missing : std::map<int, End>{};
     for (const bool launched : {true, false}) {
       std::map<int, End> alike;
@@ -218,6 +256,13 @@ class Finder {
     if (silent.empty()) return;
     Name(silent, Syndrome::kNonCommunicationHang, false, findings);
     AddTo(findings.back().evidence, WaitForSomebody());
+    std::map<int, End> late;
+    for (const Wait& wait : waits_.all())
+      for (const int rank : wait.behind)
+        if (log_.may_wait.contains(rank)) Tell(wait.in, *wait.op, Since(wait), rank, late[rank]);
+    incident::TellSome(Keys(late), "ranks", findings.back().evidence,
+                       [&](int rank) { AddTo(findings.back().evidence, late.at(rank).evidence); });
+    for (const auto& [rank, end] : late) findings.back().ambiguous_with.push_back(incident::SuspectRank(RankId(rank)));
   }
 
   // What those say who wait for ranks that are not known.
@@ -235,16 +280,31 @@ class Finder {
     evidence.insert(evidence.end(), lines.begin(), lines.end());
   }
 
-  // `rank` is behind in what others, `who`, wait in.
-  void Tell(const Wait& wait, const std::string& who, int64_t since_ns, int rank, End& end) const {
-    const CommOp& op = *wait.op;
+  // What of it waits for the rank.
+  static const CommOp& ToRank(const Wait& wait, int rank) {
+    for (const int peer : {rank, -1})
+      for (const CommOp* op : wait.apart)
+        if (op->peer == peer) return *op;
+    return *wait.op;
+  }
+
+  // Its ranks may be held by those that told nothing, to which they sent before.
+  void TellOfSends(const Wait& wait, std::map<int, End>& missing) const {
+    for (const int rank : wait.in)
+      for (const CommOp* send : standing_.SendsBefore(rank))
+        if (send->peer >= 0 && !standing_.HasReported(send->peer))
+          Tell({rank}, *send, Since(wait), send->peer, missing[send->peer]);
+  }
+
+  // `rank` is behind in what others, `in`, wait in.
+  void Tell(const std::vector<int>& in, const CommOp& op, int64_t since_ns, int rank, End& end) const {
     end.since_ns = std::min(end.since_ns, since_ns);
     end.launched = waits_.Of(rank) != nullptr;
     const Place place = standing_.PlaceOf(op.communicator, rank);
     std::string what = "has told nothing";
     if (standing_.HasReported(rank) && op.direction != Direction::kCollective) {
       what = standing_.Counterpart(op) != nullptr ? "launched its end behind an op that has not ended"
-             : wait.guessed                       ? "has no end of it under way"
+             : !standing_.PeerHasLaunched(op)     ? "has no end of it under way"
                                                   : "has not launched its end";
     } else if (standing_.HasReported(rank)) {
       end.counted = end.counted || place.counted || place.front != Place::kNone;
@@ -253,7 +313,8 @@ class Finder {
                                             : fmt::format("has not ended {}", place.front);
     }
     if (end.evidence.size() < kMostLines)
-      end.evidence.push_back(fmt::format("rank {}: {}; rank {} {}", rank, who, rank, what));
+      end.evidence.push_back(
+          fmt::format("rank {}: {} in {}; rank {} {}", rank, Waiting(in), NameOf(log_, op), rank, what));
   }
 
   // All who are not in it have ended it, and there are such.
@@ -357,9 +418,14 @@ class Finder {
       for (const int rank : ranks) {
         const Wait* wait = waits_.Of(rank);
         guessed = guessed || wait->guessed;
-        if (told.insert(wait).second)
+        if (!told.insert(wait).second) continue;
+        if (wait->apart.empty())
           finding.evidence.push_back(
               fmt::format("{} in {} for {}", Waiting(wait->in), NameOf(log_, *wait->op), RanksText(wait->behind)));
+        for (const CommOp* op : wait->apart)
+          finding.evidence.push_back(
+              fmt::format("{} in {} for {}", Waiting(wait->in), NameOf(log_, *op), RanksText({op->peer})));
+        for (const CommOp* op : wait->together) Add(finding.ambiguous_with, LinkOf(*op));
       }
       finding.certain = AllWait({}) && !guessed && !log_.reported.empty();
       if (!finding.certain) finding.probe = "the collectives that each of them launched before, in their order";
@@ -367,10 +433,13 @@ class Finder {
     }
   }
 
-  // Everybody is where they should be, and yet it does not end: the way between them, or a device.
-  void NameStuckOps(std::vector<Finding>& findings) const {
+  // Everybody is where they should be, and yet it does not end: the way between them, or a device. `held`: also where
+  // somebody may be held up by others.
+  void NameStuckOps(bool held, std::vector<Finding>& findings) const {
+    std::set<int> told;
     for (const Wait& wait : waits_.all()) {
-      if (!waits_.IsStuckTogether(wait.in.front())) continue;
+      const int rank = wait.in.front();
+      if (!waits_.IsStuckTogether(rank) || waits_.IsHeld(wait) != held || told.contains(rank)) continue;
       const CommOp& op = *wait.op;
       Finding finding;
       if (op.direction == Direction::kCollective) {
@@ -379,19 +448,56 @@ class Finder {
                                         standing_.SizeOf(op.communicator), NameOf(log_, op))};
         NameTheLeastHeard(wait, finding);
       } else {
-        const CommOp* other = standing_.Counterpart(op);
-        if (op.direction == Direction::kSend && other != nullptr && standing_.InOf(op.peer) == other)
-          continue;  // told by the receiver
-        finding.suspects = {{Suspect::Kind::kLink, op.direction == Direction::kSend
-                                                       ? fmt::format("{}->{}", op.rank, op.peer)
-                                                       : fmt::format("{}->{}", op.peer, op.rank)}};
-        finding.ambiguous_with = Suspects({std::min(op.rank, op.peer), std::max(op.rank, op.peer)});
-        finding.evidence = {fmt::format(
-            "rank {} is in {}, {}", op.rank, NameOf(log_, op),
-            other != nullptr ? "both ends of it are launched" : fmt::format("rank {} has ended its end", op.peer))};
+        TellOfLinks(rank, told, finding);
       }
       NameTheWay(wait, std::move(finding), findings);
     }
+  }
+
+  // Those that hold the rank, and those that hold whom they lead to. Of what is launched together the end is told of
+  // all at once: each may be the one that does not end.
+  void TellOfLinks(int first, std::set<int>& told, Finding& finding) const {
+    std::set<int> ranks, ends;
+    std::vector<int> next = {first};
+    while (!next.empty()) {
+      const int rank = next.back();
+      next.pop_back();
+      if (!ranks.insert(rank).second) continue;
+      for (const CommOp* op : waits_.Of(rank)->together) {
+        ends.insert({rank, op->peer});
+        if (IsInOtherEnd(*op)) next.push_back(op->peer);
+      }
+    }
+    incident::TellSome(ranks, "ranks", finding.evidence, [&](int rank) { TellOfTransfers(rank, finding.evidence); });
+    for (const int rank : ranks)
+      for (const CommOp* op : waits_.Of(rank)->together) Add(finding.suspects, LinkOf(*op));
+    finding.ambiguous_with = Suspects({ends.begin(), ends.end()});
+    told.insert(ranks.begin(), ranks.end());
+  }
+
+  void TellOfTransfers(int rank, std::vector<std::string>& evidence) const {
+    for (const CommOp* op : waits_.Of(rank)->together) {
+      if (op->direction == Direction::kSend && IsInOtherEnd(*op)) continue;  // told by the receiver
+      evidence.push_back(fmt::format("rank {} is in {}, {}", rank, NameOf(log_, *op),
+                                     standing_.Counterpart(*op) != nullptr
+                                         ? "both ends of it are launched"
+                                         : fmt::format("rank {} has ended its end", op->peer)));
+    }
+  }
+
+  // Whether the other end of a transfer holds its rank.
+  bool IsInOtherEnd(const CommOp& op) const {
+    const CommOp *other = standing_.Counterpart(op), *in = standing_.InOf(op.peer);
+    return other != nullptr && (in == other || RunTogether(*in, *other));
+  }
+
+  static Suspect LinkOf(const CommOp& op) {
+    return {Suspect::Kind::kLink, op.direction == Direction::kSend ? fmt::format("{}->{}", op.rank, op.peer)
+                                                                   : fmt::format("{}->{}", op.peer, op.rank)};
+  }
+
+  static void Add(std::vector<Suspect>& suspects, Suspect suspect) {
+    if (std::find(suspects.begin(), suspects.end(), suspect) == suspects.end()) suspects.push_back(std::move(suspect));
   }
 
   // Nobody can be named, and yet the job does not go on.

@@ -1,9 +1,9 @@
 // Which rank keeps the others waiting in their collectives? From what each rank launched and how far it came, at one
 // moment: no clocks are compared. docs/models/detect.md, "Hangs seen in collectives", has the reasoning.
 //
-// Each rank is in one op, the oldest that it launched and that has not ended (a send only where it has nothing else).
-// It waits for the members that are not in that op yet; who is waited for and waits for nobody is named. Ranks that
-// wait in a circle are software's doing, and so are ops that do not fit each other.
+// Each rank is in one op, the oldest that it launched and that has not ended (a send only where it has nothing else),
+// and in what runs together with that. It waits for the members that are not in it yet; who is waited for and waits for
+// nobody is named. Ranks that wait in a circle are software's doing, and so are ops that do not fit each other.
 //
 // Pure: the findings are a function of the set of ops, whatever their order. Cost: about linear in ops and in the sizes
 // of the communicators in which somebody waits.

@@ -9,8 +9,18 @@ using trace::CommOp;
 using trace::Direction;
 using trace::OpState;
 
-bool IsAlike(const CommOp& op, uint32_t communicator, Direction direction, int peer) {
-  return op.communicator == communicator && op.direction == direction && op.peer == peer;
+// In the order of launch; what was told twice is there once.
+void Sort(std::vector<const CommOp*>& ops) {
+  std::sort(ops.begin(), ops.end(), [](const CommOp* a, const CommOp* b) { return a->order < b->order; });
+  const auto twice =
+      std::unique(ops.begin(), ops.end(), [](const CommOp* a, const CommOp* b) { return a->order == b->order; });
+  ops.erase(twice, ops.end());
+}
+
+size_t Before(const std::vector<const CommOp*>& lane, const CommOp& op) {
+  const auto first = std::lower_bound(lane.begin(), lane.end(), op.order,
+                                      [](const CommOp* one, int64_t order) { return one->order < order; });
+  return static_cast<size_t>(first - lane.begin());
 }
 
 // A send ends without the receiver's help where there is room on the way, and the rank goes on meanwhile.
@@ -21,6 +31,8 @@ const CommOp* OldestThatBlocks(const std::vector<const CommOp*>& ops) {
 }
 
 }  // namespace
+
+bool RunTogether(const CommOp& a, const CommOp& b) { return a.batch != CommOp::kAlone && a.batch == b.batch; }
 
 std::vector<int> NoReport(const trace::CommLog& log) {
   std::set<int> missing;
@@ -44,35 +56,30 @@ Standing::Standing(const trace::CommLog& log)
   for (const trace::CommCount& count : log.counts)
     if (waited_in[count.communicator]) Take(count);
   for (auto& [rank, ops] : open_) {
-    std::sort(ops.begin(), ops.end(), [](const CommOp* a, const CommOp* b) { return a->order < b->order; });
-    const auto twice =
-        std::unique(ops.begin(), ops.end(), [](const CommOp* a, const CommOp* b) { return a->order == b->order; });
-    ops.erase(twice, ops.end());  // what was told twice
+    Sort(ops);
     in_[rank] = OldestThatBlocks(ops);
   }
-  CountLanes();
+  FillLanes();
 }
 
 Standing::Lane Standing::OtherLaneOf(const CommOp& op) {
   return {op.communicator, op.peer, op.direction == Direction::kSend ? Direction::kReceive : Direction::kSend, op.rank};
 }
 
-void Standing::CountLanes() {
+void Standing::FillLanes() {
   for (const auto& [rank, ops] : open_)
     for (const CommOp* op : ops) {
       if (op->direction == Direction::kCollective || op->peer < 0) continue;
-      launched_[LaneOf(*op)];
-      launched_[OtherLaneOf(*op)];
+      open_lanes_[LaneOf(*op)].push_back(op);
+      lanes_[LaneOf(*op)];
+      lanes_[OtherLaneOf(*op)];
     }
-  if (launched_.empty()) return;
+  if (lanes_.empty()) return;
   for (const CommOp& op : log_.ops) {
     if (op.direction == Direction::kCollective) continue;
-    if (const auto lane = launched_.find(LaneOf(op)); lane != launched_.end()) lane->second.push_back(op.order);
+    if (const auto lane = lanes_.find(LaneOf(op)); lane != lanes_.end()) lane->second.push_back(&op);
   }
-  for (auto& [lane, orders] : launched_) {
-    std::sort(orders.begin(), orders.end());
-    orders.erase(std::unique(orders.begin(), orders.end()), orders.end());
-  }
+  for (auto& [lane, ops] : lanes_) Sort(ops);
 }
 
 void Standing::Take(const CommOp& op) {
@@ -109,26 +116,42 @@ Place Standing::PlaceOf(uint32_t communicator, int rank) const {
   return found == places_[communicator].end() ? Place{} : found->second;
 }
 
+std::vector<const CommOp*> Standing::Together(const CommOp& op) const {
+  std::vector<const CommOp*> together;
+  for (const CommOp* one : open_.at(op.rank))
+    if (one == &op || RunTogether(*one, op)) together.push_back(one);
+  return together;
+}
+
+std::vector<const CommOp*> Standing::SendsBefore(int rank) const {
+  std::vector<const CommOp*> sends;
+  const CommOp* in = InOf(rank);
+  if (in == nullptr) return sends;
+  for (const CommOp* one : open_.at(rank))
+    if (one->direction == Direction::kSend && one->order < in->order && !RunTogether(*one, *in)) sends.push_back(one);
+  return sends;
+}
+
 // The n-th send from one rank to another is the n-th receive.
 const CommOp* Standing::Counterpart(const CommOp& op) const {
-  const Direction other = op.direction == Direction::kSend ? Direction::kReceive : Direction::kSend;
-  const auto at_peer = open_.find(op.peer);
-  if (at_peer == open_.end()) return nullptr;
-  int64_t before = 0;
-  for (const CommOp* one : open_.at(op.rank))
-    if (one->order < op.order && IsAlike(*one, op.communicator, op.direction, op.peer)) ++before;
-  for (const CommOp* one : at_peer->second)
-    if (IsAlike(*one, op.communicator, other, op.rank) && before-- == 0) return one;
-  return nullptr;
+  const auto others = open_lanes_.find(OtherLaneOf(op));
+  if (others == open_lanes_.end()) return nullptr;
+  const size_t before = Before(open_lanes_.at(LaneOf(op)), op);
+  return before < others->second.size() ? others->second[before] : nullptr;
 }
 
 // As many on either side. What was lost of the waiting rank's own lets its op seem to be an earlier one, what was lost
 // of its peer's lets those seem too few.
 std::optional<bool> Standing::PeerHasLaunched(const CommOp& op) const {
-  const std::vector<int64_t>& own = launched_.at(LaneOf(op));
-  const auto until = std::upper_bound(own.begin(), own.end(), op.order) - own.begin();
-  const bool enough = std::ssize(launched_.at(OtherLaneOf(op))) >= until;
+  const bool enough = lanes_.at(OtherLaneOf(op)).size() > Before(lanes_.at(LaneOf(op)), op);
   return log_.whole.contains(enough ? op.rank : op.peer) ? std::optional(enough) : std::nullopt;
+}
+
+const CommOp* Standing::OtherEnd(const CommOp& op) const {
+  const std::vector<const CommOp*>& others = lanes_.at(OtherLaneOf(op));
+  const size_t before = Before(lanes_.at(LaneOf(op)), op);
+  const bool told = log_.whole.contains(op.rank) && log_.whole.contains(op.peer);
+  return told && before < others.size() ? others[before] : nullptr;
 }
 
 }  // namespace lockstep::detect

@@ -16,6 +16,9 @@ namespace lockstep::detect {
 // Members of communicators that told nothing, ascending.
 std::vector<int> NoReport(const trace::CommLog& log);
 
+// Of two ops of a rank.
+bool RunTogether(const trace::CommOp& a, const trace::CommOp& b);
+
 // A rank in a communicator's collectives.
 struct Place {
   static constexpr int64_t kNone = -1;
@@ -46,11 +49,18 @@ class Standing {
   size_t SizeOf(uint32_t communicator) const {
     return MembersOf(communicator).size() + log_.communicators[communicator].unknown();
   }
+  // Of an op that has not ended: it, and what runs together with it, in the order of launch.
+  std::vector<const trace::CommOp*> Together(const trace::CommOp& op) const;
+  // Sends of the rank that have not ended, launched before what it is in, and not together with it.
+  std::vector<const trace::CommOp*> SendsBefore(int rank) const;
   // The other end of a transfer, if it is launched and has not ended.
   const trace::CommOp* Counterpart(const trace::CommOp& op) const;
   // Of a transfer that has not ended: whether its other end was launched, ended or not. Null: so much was lost that it
   // can't be told.
   std::optional<bool> PeerHasLaunched(const trace::CommOp& op) const;
+  // The other end, ended or not, of a transfer that has not ended. Null: it is not launched, or it can't be told which
+  // it is.
+  const trace::CommOp* OtherEnd(const trace::CommOp& op) const;
   // Ops that have not ended, by rank, in the order of launch.
   const std::map<int, std::vector<const trace::CommOp*>>& open() const { return open_; }
 
@@ -62,15 +72,16 @@ class Standing {
   using Lane = std::tuple<uint32_t, int, trace::Direction, int>;  // communicator, rank, direction, peer
   static Lane LaneOf(const trace::CommOp& op) { return {op.communicator, op.rank, op.direction, op.peer}; }
   static Lane OtherLaneOf(const trace::CommOp& op);
-  void CountLanes();
+  void FillLanes();
 
   const trace::CommLog& log_;
   const std::set<int> reported_;
   std::vector<std::unordered_map<int, Place>> places_;  // by communicator
   std::map<int, std::vector<const trace::CommOp*>> open_;
   std::unordered_map<int, const trace::CommOp*> in_;
-  std::map<Lane, std::vector<int64_t>>
-      launched_;  // orders, ascending, of lanes on which somebody waits and their others
+  std::map<Lane, std::vector<const trace::CommOp*>> open_lanes_;  // ops that have not ended, in the order of launch
+  // All that are told, in the order of launch, of lanes on which somebody waits and their others.
+  std::map<Lane, std::vector<const trace::CommOp*>> lanes_;
 };
 
 }  // namespace lockstep::detect

@@ -101,19 +101,17 @@ Waits::Waits(const Standing& standing) : standing_(standing), silent_(NoReport(s
     size_t wait = waits_.size();
     if (op->direction == Direction::kCollective)
       wait = collectives.emplace(std::tuple(op->communicator, op->sequence), wait).first->second;
-    if (wait == waits_.size()) waits_.push_back({op, {}, {}});
+    if (wait == waits_.size()) waits_.push_back({op, {}, {}, 0, false, false, {}, {}});
     waits_[wait].in.push_back(rank);
     wait_of_[rank] = wait;
   }
   for (Wait& wait : waits_) LookBehind(wait);
+  FindHeld();
 }
 
 void Waits::LookBehind(Wait& wait) {
   const CommOp& op = *wait.op;
-  if (op.direction != Direction::kCollective) {
-    op.peer < 0 ? LookForUnknown(wait) : LookAtPeer(wait);
-    return;
-  }
+  if (op.direction != Direction::kCollective) return LookAtTransfers(wait);
   for (const int member : standing_.MembersOf(op.communicator)) {
     if (standing_.IsIn(member, op)) continue;
     const Place place = standing_.PlaceOf(op.communicator, member);
@@ -128,30 +126,78 @@ void Waits::LookBehind(Wait& wait) {
   }
   std::sort(wait.in.begin(), wait.in.end());
   // What some have ended, all have launched.
-  if (wait.ended == 0 && standing_.log().communicators[op.communicator].unknown() > 0) LookForUnknown(wait);
+  if (wait.ended == 0 && standing_.log().communicators[op.communicator].unknown() > 0) LookForUnknown(op, wait);
 }
 
-void Waits::LookAtPeer(Wait& wait) const {
-  const CommOp& op = *wait.op;
+void Waits::LookAtTransfers(Wait& wait) {
+  const CommOp& first = *wait.op;
+  const std::vector<const CommOp*> all = standing_.Together(first);
+  for (const CommOp* op : all) {
+    if (op->peer < 0)
+      LookForUnknown(*op, wait);
+    else if (IsBehind(*op, wait))
+      wait.behind.push_back(op->peer);
+    else {
+      wait.together.push_back(op);
+      continue;
+    }
+    wait.apart.push_back(op);
+  }
+  std::sort(wait.behind.begin(), wait.behind.end());
+  wait.behind.erase(std::unique(wait.behind.begin(), wait.behind.end()), wait.behind.end());
+  // It may be one of those that are there on both sides that does not end, or what was launched behind.
+  const bool more = first.batch == CommOp::kUnderWay && all.size() < standing_.open().at(first.rank).size();
+  wait.guessed = wait.guessed || more || !wait.together.empty();
+}
+
+bool Waits::IsBehind(const CommOp& op, Wait& wait) const {
   if (const CommOp* other = standing_.Counterpart(op)) {
+    if (other->batch == CommOp::kUnderWay) return false;
     const CommOp* in = standing_.InOf(op.peer);
-    if (in->order < other->order) wait.behind.push_back(op.peer);
-    return;
+    return in->order < other->order && !RunTogether(*in, *other);
   }
   const std::optional<bool> launched = standing_.PeerHasLaunched(op);
-  wait.guessed = !launched;
-  if (!launched.value_or(false)) wait.behind.push_back(op.peer);
+  wait.guessed = wait.guessed || !launched;
+  return !launched.value_or(false);
+}
+
+// From those that wait, and those that told nothing, to whom they hold.
+void Waits::FindHeld() {
+  std::map<int, std::vector<const Wait*>> held_by;
+  std::vector<int> holders = silent_;
+  for (const Wait& wait : waits_) {
+    if (!IsStuckTogether(wait.in.front())) {
+      if (!IsEnd(wait.in.front())) holders.insert(holders.end(), wait.in.begin(), wait.in.end());
+      continue;
+    }
+    for (const int rank : wait.in)
+      for (const CommOp* send : standing_.SendsBefore(rank)) held_by[send->peer].push_back(&wait);
+    for (const CommOp* op : wait.together)
+      if (const CommOp* other = standing_.Counterpart(*op)) {
+        const CommOp* in = standing_.InOf(op->peer);
+        if (in == other || RunTogether(*in, *other)) held_by[op->peer].push_back(&wait);
+      }
+  }
+  while (!holders.empty()) {
+    const int holder = holders.back();
+    holders.pop_back();
+    const auto held = held_by.find(holder);
+    if (held == held_by.end()) continue;
+    for (const Wait* wait : held->second)
+      if (held_.insert(wait->op).second) holders.insert(holders.end(), wait->in.begin(), wait->in.end());
+  }
 }
 
 // A member that is not known has told nothing itself. Where just as many have told nothing, it is those; else nobody
 // knows who it is.
-void Waits::LookForUnknown(Wait& wait) {
-  const trace::Communicator& communicator = standing_.log().communicators[wait.op->communicator];
-  const size_t wanted = wait.op->direction == Direction::kCollective ? communicator.unknown() : 1;
+void Waits::LookForUnknown(const CommOp& op, Wait& wait) {
+  const trace::Communicator& communicator = standing_.log().communicators[op.communicator];
+  const size_t wanted = op.direction == Direction::kCollective ? communicator.unknown() : 1;
   const bool may_know = communicator.unknown() > 0 && silent_.size() <= communicator.ranks.size() + wanted;
-  const std::vector<int>* may = may_know ? &SilentOutside(wait.op->communicator) : nullptr;
-  wait.somebody = may == nullptr || may->size() != wanted;
-  if (!wait.somebody) wait.behind.insert(wait.behind.end(), may->begin(), may->end());
+  const std::vector<int>* may = may_know ? &SilentOutside(op.communicator) : nullptr;
+  const bool known = may != nullptr && may->size() == wanted;
+  wait.somebody = wait.somebody || !known;
+  if (known) wait.behind.insert(wait.behind.end(), may->begin(), may->end());
 }
 
 // Of those that have told nothing, who is no known member of it. Once for each, though thousands may wait in it.

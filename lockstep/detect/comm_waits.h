@@ -4,20 +4,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "lockstep/detect/comm_standing.h"
 
 namespace lockstep::detect {
 
-// What ranks can be in, and the ranks that are not in it yet. Transfers have one such rank at most.
+// What ranks can be in, and the ranks that are not in it yet. Of transfers that run together it is all of them.
 struct Wait {
   const trace::CommOp* op;
   std::vector<int> in;      // ranks
   std::vector<int> behind;  // members, whom those wait for
   size_t ended = 0;         // members that have ended it
   bool somebody = false;    // those wait for ranks, too, that are not known
-  bool guessed = false;     // whether the rank behind has launched its end of a transfer can't be told
+  bool guessed = false;     // that those wait for the ranks behind: the ends of these may be launched, or not needed
+  std::vector<const trace::CommOp*> apart,
+      together;  // transfers of it: whose peer is behind or not known, and the others
 };
 
 class Waits {
@@ -32,11 +35,17 @@ class Waits {
   bool IsEnd(int rank) const;
   // All are in what it is in, and none has ended it.
   bool IsStuckTogether(int rank) const;
+  // Of such a wait: one of its ranks may be held by a rank that waits itself, or told nothing: by a send that it
+  // launched before, or because that rank can't run what is there on both sides before what else it runs together with
+  // it.
+  bool IsHeld(const Wait& wait) const { return held_.contains(wait.op); }
 
  private:
   void LookBehind(Wait& wait);
-  void LookAtPeer(Wait& wait) const;
-  void LookForUnknown(Wait& wait);
+  void LookAtTransfers(Wait& wait);
+  bool IsBehind(const trace::CommOp& op, Wait& wait) const;
+  void LookForUnknown(const trace::CommOp& op, Wait& wait);
+  void FindHeld();
   const std::vector<int>& SilentOutside(uint32_t communicator);
 
   const Standing& standing_;
@@ -44,6 +53,7 @@ class Waits {
   std::map<uint32_t, std::vector<int>> silent_outside_;
   std::vector<Wait> waits_;
   std::map<int, size_t> wait_of_;
+  std::set<const trace::CommOp*> held_;  // what those waits are in
 };
 
 // Sets of two ranks or more, ascending, that wait for each other directly or through others, and for nobody else.

@@ -33,6 +33,7 @@ enum class Direction : uint8_t { kCollective, kSend, kReceive };
 
 // There are very many: fields of a size stand together, so that none is lost to alignment.
 struct CommOp {
+  static constexpr int64_t kAlone = 0, kUnderWay = -1;
   uint32_t communicator = 0;  // index
   int rank = -1;
   int peer = -1;          // rank of the job; of a send or receive whose peer is known
@@ -40,9 +41,12 @@ struct CommOp {
   int waits_for = -1;     // rank whose message it waited for when the log was taken
   Direction direction = Direction::kCollective;
   OpState state = OpState::kScheduled;
-  bool ring = false;         // known to be one: each member hears from one other alone
-  int64_t sequence = 0;      // of a collective: its number in the communicator, the same on all ranks
-  int64_t order = 0;         // in which the rank launched its ops, over all communicators
+  bool ring = false;     // known to be one: each member hears from one other alone
+  int64_t sequence = 0;  // of a collective: its number in the communicator, the same on all ranks
+  int64_t order = 0;     // in which the rank launched its ops, over all communicators
+  // Of a transfer: those of the rank with the same number run together, and each of them holds it. kAlone: it runs
+  // after what was launched before. kUnderWay: it runs together with all other such ones, whatever was launched before.
+  int64_t batch = kAlone;
   int64_t created_ns = -1;   // wall time of the launch; -1 unknown
   int64_t duration_ns = -1;  // from launch to end, of an op that has ended; -1 unknown
   int64_t age_ns = -1;       // since launch when the log was taken, of an op that had not ended; -1 unknown
@@ -84,6 +88,9 @@ struct CommLog {
   std::vector<CommTransfer> transfers;
   std::vector<CommCount> counts;
   std::vector<DataWait> data_waits;
+  // Ranks that others are ahead of: where some members told nothing, they may wait for those in what they launched
+  // last.
+  std::set<int> may_wait;
   std::set<int> whole;  // ranks of which all sends and receives are told, from their first on
   // The newest op was launched just before the log was taken: the job may have been running, and what the log shows may
   // be over a moment later.

@@ -104,11 +104,13 @@ class Collector {
     std::map<std::string, std::string> name_of_id;  // of groups, as pg_status numbers them
     const uint64_t unreadable = unreadable_, without_peer = without_peer_;
     batch_of_.clear();
+    id_of_.clear();
     int64_t last = -1;
     for (const Json& entry : entries) {
       Take(rank, entry, name_of_id);
       last = std::max(last, IntegerAt(entry, "record_id", INT64_MAX));
     }
+    DropDestroyed(rank);
     if (!entries.empty() && unreadable_ - unreadable == entries.size())
       return InvalidArgument("none of its {} entries tells its process group and number", entries.size());
     ReadCounts(rank, dump, std::move(name_of_id));
@@ -121,6 +123,7 @@ class Collector {
   CommLog Finish(int64_t first_written_ns) {
     int64_t newest = -1;
     for (const CommOp& op : log_.ops) newest = std::max(newest, op.created_ns);
+    DropLeftBehind();
     const int64_t still_ns = first_written_ns - newest;
     log_.moving = newest >= 0 && still_ns < kStillNs && still_ns > -kWrittenWithinNs;
     std::sort(log_.reported.begin(), log_.reported.end());
@@ -130,6 +133,7 @@ class Collector {
       if (op.direction != Direction::kCollective) mixed[op.communicator] = true;
     std::erase_if(log_.counts, [&](const CommCount& count) { return mixed[count.communicator]; });
     FillUnknownMembers();
+    Count(log_.counters, "ops_of_destroyed_groups", destroyed_);
     Count(log_.counters, "unreadable_entries", unreadable_);
     Count(log_.counters, "transfers_without_peer", without_peer_);
     return std::move(log_);
@@ -145,6 +149,70 @@ class Collector {
   // Communicator and both numbers: alike only for what is launched together.
   using Batch = std::tuple<uint32_t, int64_t, int64_t>;
   static constexpr Batch kEnded{UINT32_MAX, -1, -1};
+
+  // What a rank launched in the newest group of a name and ranks, and before in others: wall times.
+  struct Use {
+    int64_t id = -1;  // as the process counts groups
+    int64_t first_ns = INT64_MAX, last_ns = -1, before_ns = -1;
+  };
+
+  // Names are given anew once the default group, "0", is destroyed, with numbers from 1 on, and what was launched
+  // before is still there. Ids go on, and the default group has the first.
+  void DropDestroyed(int rank) {
+    std::map<uint32_t, Use> uses;
+    const size_t begin = log_.ops.size() - id_of_.size();
+    int64_t oldest = INT64_MAX, newest = -1;  // of the default group
+    for (size_t i = 0; i < id_of_.size(); ++i) {
+      const uint32_t communicator = log_.ops[begin + i].communicator;
+      Use& use = uses[communicator];
+      use.id = std::max(use.id, id_of_[i]);
+      if (log_.communicators[communicator].name != "0") continue;
+      oldest = std::min(oldest, id_of_[i]);
+      newest = std::max(newest, id_of_[i]);
+    }
+    if (oldest < newest)
+      for (auto& [communicator, use] : uses) use.id = std::max(use.id, newest);
+    size_t kept = begin;
+    for (size_t i = 0; i < id_of_.size(); ++i) {
+      CommOp& op = log_.ops[begin + i];
+      Use& use = uses.at(op.communicator);
+      if (id_of_[i] < use.id) {
+        use.before_ns = std::max(use.before_ns, op.created_ns);
+        continue;
+      }
+      use.first_ns = std::min(use.first_ns, op.created_ns);
+      use.last_ns = std::max(use.last_ns, op.created_ns);
+      if (kept != begin + i) log_.ops[kept] = std::move(op);
+      ++kept;
+    }
+    destroyed_ += log_.ops.size() - kept;
+    log_.ops.resize(kept);
+    for (const auto& [communicator, use] : uses) uses_[{communicator, rank}] = use;
+  }
+
+  // All ranks are there when groups are made anew: whose last launch was before any began with the new one has launched
+  // nothing in that.
+  void DropLeftBehind() {
+    std::map<uint32_t, std::pair<int64_t, int64_t>> anew;  // by communicator: the end before, the begin
+    for (const auto& [user, use] : uses_)
+      if (use.before_ns >= 0) {
+        int64_t& end = anew.try_emplace(user.first, -1, INT64_MAX).first->second.first;
+        end = std::max(end, use.before_ns);
+      }
+    if (anew.empty()) return;
+    for (const auto& [user, use] : uses_)
+      if (const auto found = anew.find(user.first);
+          found != anew.end() && use.before_ns >= 0 && use.first_ns > found->second.first)
+        found->second.second = std::min(found->second.second, use.first_ns);
+    const auto is_left = [&](const auto& one) {
+      const auto found = anew.find(one.communicator);
+      const auto use = uses_.find({one.communicator, one.rank});
+      return found != anew.end() && found->second.second != INT64_MAX && use != uses_.end() &&
+             use->second.last_ns < found->second.second;
+    };
+    destroyed_ += std::erase_if(log_.ops, is_left);
+    std::erase_if(log_.counts, is_left);
+  }
 
   // Where no dump tells the ranks of a group: the default one has all, others at least those that used it.
   void FillUnknownMembers() {
@@ -216,8 +284,11 @@ class Collector {
       ++unreadable_;
       return;
     }
+    if (is_transfer && transfer >= 0)
+      op.batch = !batch_of_.empty() && batch_of_.back() == batch ? log_.ops.back().batch : ++batches_;
     log_.ops.push_back(std::move(op));
     batch_of_.push_back(batch);
+    id_of_.push_back(id);
   }
 
   void FindPeer(const std::string& function, CommOp& op) {
@@ -245,8 +316,9 @@ class Collector {
       if (count > 0) batch_of_.back() = kEnded;
       return count > 0;
     }
-    log_.ops.erase(log_.ops.end() - static_cast<std::ptrdiff_t>(count), log_.ops.end());
-    batch_of_.erase(batch_of_.end() - static_cast<std::ptrdiff_t>(count), batch_of_.end());
+    log_.ops.resize(log_.ops.size() - count);
+    batch_of_.resize(batch_of_.size() - count);
+    id_of_.resize(batch_of_.size());
     return false;
   }
 
@@ -271,7 +343,10 @@ class Collector {
     for (const auto& [id, counts] : status.items()) {
       const auto name = name_of_id.find(id);
       if (name == name_of_id.end() || !groups_.contains(name->second)) continue;
-      log_.counts.push_back({CommunicatorOf(name->second, ""), rank, CountAt(counts, "last_enqueued_collective"),
+      const uint32_t communicator = CommunicatorOf(name->second, "");
+      const auto use = uses_.find({communicator, rank});
+      if (use != uses_.end() && NumberOr(id, -1) < use->second.id) continue;  // destroyed
+      log_.counts.push_back({communicator, rank, CountAt(counts, "last_enqueued_collective"),
                              CountAt(counts, "last_completed_collective")});
     }
   }
@@ -282,11 +357,14 @@ class Collector {
   }
 
   CommLog log_;
-  std::vector<Batch> batch_of_;                 // the ops of the dump that is being read
-  std::map<std::string, Communicator> groups_;  // of the dump that is being read, by name
+  std::vector<Batch> batch_of_;                   // the ops of the dump that is being read
+  std::vector<int64_t> id_of_;                    // their groups' ids
+  std::map<std::pair<uint32_t, int>, Use> uses_;  // by communicator and rank
+  std::map<std::string, Communicator> groups_;    // of the dump that is being read, by name
   std::map<std::pair<std::string, std::vector<int>>, uint32_t> index_;
   std::map<std::string, uint32_t> functions_;
-  uint64_t unreadable_ = 0, without_peer_ = 0;
+  int64_t batches_ = 0;
+  uint64_t unreadable_ = 0, without_peer_ = 0, destroyed_ = 0;
 };
 
 // When a file was written, wall time; without one, the end of time.

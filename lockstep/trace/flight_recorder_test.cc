@@ -97,11 +97,67 @@ TEST_F(FlightRecorder, WhatIsLaunchedTogetherHasTheStateOfItsEnd) {
   ASSERT_EQ(log.ops.size(), 4U);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(log.ops[i].state, OpState::kCompleted);
   EXPECT_EQ(log.ops[2].peer, 1);
+  EXPECT_EQ(log.ops[1].batch, log.ops[2].batch);
+  EXPECT_NE(log.ops[0].batch, log.ops[1].batch);
+  EXPECT_EQ(log.ops[3].batch, CommOp::kAlone);
   EXPECT_EQ(log.ops[3].direction, Direction::kCollective);
   EXPECT_EQ(log.ops[3].sequence, 3);
   EXPECT_EQ(log.ops[3].state, OpState::kStarted);
   EXPECT_THAT(log.counters, IsEmpty());
   EXPECT_THAT(log.whole, ElementsAre(0));
+}
+
+// A rank's all_reduces: the id of their group, its name, how many, and when the first was launched. The last of the
+// last has not ended.
+struct Launches {
+  int id;
+  const char* name;
+  int count;
+  int begin_ns;
+};
+std::string DumpOf(const std::vector<Launches>& all) {
+  std::string entries;
+  int record = 0;
+  for (const Launches& launches : all)
+    for (int i = 1; i <= launches.count; ++i)
+      entries += fmt::format(R"({}{{"record_id": {}, "pg_id": {}, "process_group": ["{}", ""], "collective_seq_id": {},
+          "profiling_name": "nccl:all_reduce", "time_created_ns": {}, "state": "{}"}})",
+                             entries.empty() ? "" : ",", record++, launches.id, launches.name, i, launches.begin_ns + i,
+                             &launches == &all.back() && i == launches.count ? "started" : "completed");
+  return R"({"pg_config": {"0": {"ranks": "[0, 1, 2]"}, "1": {"ranks": "[0, 1, 2]"}},
+      "pg_status": {"0": {"last_enqueued_collective": 50, "last_completed_collective": 50}}, "entries": [)" +
+         entries + "]}";
+}
+
+TEST_F(FlightRecorder, LeavesOutWhatWasLaunchedInGroupsThatWereDestroyed) {
+  Write("rank_0", DumpOf({{0, "0", 5, 100}, {1, "1", 5, 100}, {2, "0", 3, 200}}));
+  Write("rank_1", DumpOf({{0, "0", 4, 101}, {3, "0", 3, 200}}));  // it is in other groups besides
+  Write("rank_2", DumpOf({{0, "0", 5, 105}}));                    // it has launched none in the new one
+  const CommLog log = Read().value();
+  ASSERT_EQ(log.ops.size(), 6U);
+  for (const CommOp& op : log.ops) {
+    EXPECT_NE(op.rank, 2);
+    EXPECT_GT(op.created_ns, 200);
+    EXPECT_EQ(log.communicators[op.communicator].name, "0");
+  }
+  EXPECT_THAT(log.counts, IsEmpty());
+  ASSERT_EQ(log.counters.size(), 1U);
+  EXPECT_EQ(log.counters[0].name, "ops_of_destroyed_groups");
+  EXPECT_EQ(log.counters[0].count, 19U);
+}
+
+// Of rank 1 the old entries are overwritten, and rank 2 has launched none in the third group.
+TEST_F(FlightRecorder, KnowsTheNewestGroupByItsBegin) {
+  Write("rank_0", DumpOf({{0, "0", 5, 100}, {1, "0", 5, 200}, {2, "0", 3, 300}}));
+  Write("rank_1", DumpOf({{2, "0", 3, 300}}));
+  Write("rank_2", DumpOf({{0, "0", 5, 100}, {1, "0", 5, 200}}));
+  std::set<int> ranks;
+  const CommLog log = Read().value();
+  for (const CommOp& op : log.ops) {
+    ranks.insert(op.rank);
+    EXPECT_GT(op.created_ns, 300);
+  }
+  EXPECT_THAT(ranks, ElementsAre(0, 1));
 }
 
 TEST_F(FlightRecorder, WhoseTransfersHaveNoPeerHasNotToldThemAll) {

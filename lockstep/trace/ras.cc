@@ -1,5 +1,7 @@
 #include "lockstep/trace/ras.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include <set>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/trace/ras_notes.h"
 
 namespace lockstep::trace {
 namespace {
@@ -32,6 +35,7 @@ class Reader {
     const Json& all = At(document, "communicators");
     if (!all.is_array() || all.empty()) return InvalidArgument("no communicators in the status of NCCL's RAS");
     const Json* largest = &all.front();
+    for (size_t i = 0; i < all.size(); ++i) LS_RETURN_IF_ERROR(Check(all[i], i));
     for (const Json& one : all)
       if (IntegerAt(one, "size", -1) > IntegerAt(*largest, "size", -1)) largest = &one;
     std::map<Process, std::set<int>> ranks;
@@ -44,12 +48,20 @@ class Reader {
     for (const Json& one : all) Take(one, &one == largest);
     log_.reported.assign(reported_.begin(), reported_.end());
     log_.moving = true;
-    log_.blind_spot = "RAS counts launches alone: a hang in which all ranks have launched the same can't be seen";
+    log_.blind_spot = notes_.BlindSpot();
     Count(log_.counters, "ranks_outside_of_the_largest_communicator", outside_);
     return std::move(log_);
   }
 
  private:
+  static absl::Status Check(const Json& communicator, size_t index) {
+    for (const char* list : {"ranks", "missing_ranks"})
+      if (const Json& ranks = At(communicator, list); !ranks.is_array() && !ranks.is_null())
+        return InvalidArgument("communicators[{}]: \"{}\" is {}; expected a list, as NCCL's RAS writes it", index, list,
+                               ranks.type_name());
+    return absl::OkStatus();
+  }
+
   static int RankOf(const Json& rank) { return RankFrom(At(rank, "rank")).value_or(-1); }
 
   // Ranks of the largest communicator are the job's; in others they are known by their processes. Containers have
@@ -60,41 +72,82 @@ class Reader {
     return known == rank_of_.end() ? -1 : known->second;
   }
 
+  using Counts = std::map<int, int64_t>;  // of launches, by rank
+
   void Take(const Json& communicator, bool is_largest) {
     std::vector<int> members;
-    std::map<std::string, std::map<int, int64_t>> launched;  // by function, then rank
+    std::map<std::string, Counts> launched;  // by function
     const bool missing = At(communicator, "missing_ranks").is_array() && !At(communicator, "missing_ranks").empty();
+    const std::map<std::string, int64_t> most = Most(communicator);
+    std::set<int> late;
     for (const char* list : {"ranks", "missing_ranks"})
       for (const Json& rank : At(communicator, list)) {
+        const bool tells = std::string_view(list) == "ranks";
         const int number = OfJob(rank, is_largest);
         if (number < 0) {
           ++outside_;
+          Note(communicator, rank, tells, most);
           continue;
         }
         members.push_back(number);
         Remark(number, At(rank, "status"));
-        if (std::string_view(list) == "missing_ranks") continue;
+        if (!tells) continue;
         reported_.insert(number);
-        for (const auto& [function, count] : At(rank, "collective_counts").items())
-          if (count.is_number_integer()) launched[function][number] = count.get<int64_t>();
+        for (const auto& [function, count] : Launched(rank)) {
+          launched[function][number] = count;
+          if (missing && count < most.at(function)) late.insert(number);
+        }
       }
+    log_.may_wait.insert(late.begin(), late.end());
     for (const auto& [function, counts] : launched)
-      AddFunction(TextOf(At(communicator, "hash")), function, members, counts, missing);
+      AddFunction(TextOf(At(communicator, "hash")), function, members, counts, missing, late);
+  }
+
+  // By function.
+  static std::map<std::string, int64_t> Launched(const Json& rank) {
+    std::map<std::string, int64_t> launched;
+    for (const auto& [function, count] : At(rank, "collective_counts").items())
+      if (count.is_number_integer()) launched[function] = count.get<int64_t>();
+    return launched;
+  }
+
+  // That a rank has launched, by function.
+  static std::map<std::string, int64_t> Most(const Json& communicator) {
+    std::map<std::string, int64_t> most;
+    for (const Json& rank : At(communicator, "ranks"))
+      for (const auto& [function, count] : Launched(rank)) {
+        int64_t& known = most.emplace(function, count).first->second;
+        known = std::max(known, count);
+      }
+    return most;
+  }
+
+  // What is amiss with a rank that is not known in the job.
+  void Note(const Json& communicator, const Json& rank, bool tells, const std::map<std::string, int64_t>& most) {
+    std::string what = tells ? "" : "tells nothing";
+    for (const auto& [function, count] : Launched(rank))
+      if (tells && count < most.at(function))
+        what +=
+            fmt::format("{}{} up to {}, others up to {}", what.empty() ? "" : ", ", function, count, most.at(function));
+    if (what.empty()) return;
+    notes_.Add(fmt::format("rank {} of communicator {}, GPU {} of process {} on {} ({})", RankOf(rank),
+                           TextOf(At(communicator, "hash")), IntegerAt(rank, "cuda_dev", -1),
+                           IntegerAt(rank, "pid", -1), TextOf(At(rank, "host")), what));
   }
 
   // Numbers count by function, so each is a communicator of its own here.
   void AddFunction(const std::string& hash, const std::string& function, const std::vector<int>& members,
-                   const std::map<int, int64_t>& counts, bool missing) {
+                   const Counts& counts, bool missing, const std::set<int>& late) {
     const auto index = static_cast<uint32_t>(log_.communicators.size());
     log_.communicators.push_back({hash, "", members});
     const auto name = static_cast<uint32_t>(log_.functions.size());
     log_.functions.push_back(function);
-    // For who is missing all wait, else those that launched more than another.
+    // For who is missing all wait that have launched as many as any, else those that launched more than another.
     int64_t fewest = missing ? 0 : counts.begin()->second;
     for (const auto& [rank, count] : counts) fewest = std::min(fewest, count);
     for (const auto& [rank, count] : counts) {
       log_.counts.push_back({index, rank, count, -1});
-      if (count <= std::max<int64_t>(fewest, 0)) continue;
+      if (count <= std::max<int64_t>(fewest, 0) || late.contains(rank)) continue;
       CommOp op;
       op.communicator = index;
       op.rank = rank;
@@ -121,6 +174,7 @@ class Reader {
   CommLog log_;
   std::map<Process, int> rank_of_;
   std::set<int> reported_;
+  RasNotes notes_;
   uint64_t outside_ = 0;
 };
 

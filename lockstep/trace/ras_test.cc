@@ -65,6 +65,39 @@ TEST(Ras, WhoIsMissingKeepsOthersWaiting) {
   EXPECT_THAT(log->remarks.at(3), HasSubstr("considered dead"));
 }
 
+TEST(Ras, WhereSomeAreMissingWhoIsBehindMayWaitForThem) {
+  Json status = Status({{"AllReduce", 9}, {"AllGather", 4}}, {{"ReduceScatter", 7}});
+  status["communicators"].erase(0);
+  Json& all = status["communicators"][0];
+  all["missing_ranks"] = {all["ranks"][0]};
+  all["ranks"].erase(0);
+  const auto log = ReadRas(status);
+  EXPECT_THAT(log->may_wait, ElementsAre(3));
+  EXPECT_EQ(log->ops.size(), 4U) << "two ranks, two functions: where rank 3 is, is not known";
+  for (const CommOp& op : log->ops) EXPECT_NE(op.rank, 3);
+}
+
+TEST(Ras, TellsOfRanksThatAreNotKnownInTheJobWhatIsAmiss) {
+  Json status = Status({{"AllReduce", 10}, {"AllGather", 4}}, {{"ReduceScatter", 6}});
+  for (Json& rank : status["communicators"][0]["ranks"]) rank["host"] = "10.0.0.2";
+  EXPECT_THAT(
+      ReadRas(status)->blind_spot,
+      HasSubstr("can't be seen; which ranks of the job these are is not told: rank 1 of communicator 0xb, GPU 3 of "
+                "process 1003 on 10.0.0.2 (ReduceScatter up to 6, others up to 7)"));
+  status["communicators"][0]["missing_ranks"] = {status["communicators"][0]["ranks"][1]};
+  status["communicators"][0]["ranks"].erase(1);
+  EXPECT_THAT(ReadRas(status)->blind_spot, HasSubstr("on 10.0.0.2 (tells nothing)"));
+}
+
+TEST(Ras, RanksAreAList) {
+  Json status = Status({{"AllReduce", 10}}, {{"ReduceScatter", 7}});
+  status["communicators"][1]["missing_ranks"] = 7;
+  EXPECT_THAT(Message(ReadRas(status).status()),
+              HasSubstr("communicators[1]: \"missing_ranks\" is number; expected a list"));
+  status["communicators"][0]["ranks"] = 5;
+  EXPECT_THAT(Message(ReadRas(status).status()), HasSubstr("communicators[0]: \"ranks\" is number"));
+}
+
 // A container for each GPU: all are process 1, device 0 of the host.
 TEST(Ras, RanksMayAllBeToldAsOneProcess) {
   Json status = Status({{"AllReduce", 9}, {"AllGather", 4}}, {{"ReduceScatter", 7}});

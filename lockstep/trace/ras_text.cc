@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/trace/ras_notes.h"
 #include "lockstep/trace/ras_text_lines.h"
 
 namespace lockstep::trace {
@@ -26,8 +27,6 @@ using ras_text::Process;
 using ras_text::RasTold;
 using ras_text::Row;
 using ras_text::Told;
-
-constexpr size_t kMostNotes = 8;  // in a sentence
 
 std::string TextOf(const Process& process) {
   const auto& [host, pid, device] = process;
@@ -46,12 +45,14 @@ class Builder {
     for (const auto& [rank, remarks] : remarks_) log_.remarks[rank] = fmt::format("{}", fmt::join(remarks, ", "));
     for (const int rank : reported_) log_.reported.push_back(rank);
     log_.moving = true;
-    log_.blind_spot = BlindSpot();
+    log_.blind_spot = notes_.BlindSpot();
     CountWhatIsAmiss();
     return std::move(log_);
   }
 
  private:
+  using Counts = std::map<int, int64_t>;  // of launches, by rank of the job
+
   // The largest communicator, whose ranks are the job's.
   void FindWorld() {
     const auto largest = std::max_element(status_.rows.begin(), status_.rows.end(),
@@ -88,14 +89,9 @@ class Builder {
     if (known) return known;
     ++outside_;
     const auto process = told.process_of.find(rank);
-    Note(fmt::format("rank {} of communicator {}{} ({})", rank, told.hash,
-                     process == told.process_of.end() ? "" : ", " + TextOf(process->second), what));
+    notes_.Add(fmt::format("rank {} of communicator {}{} ({})", rank, told.hash,
+                           process == told.process_of.end() ? "" : ", " + TextOf(process->second), what));
     return std::nullopt;
-  }
-
-  void Note(std::string text) {
-    ++notes_count_;
-    if (notes_.size() < kMostNotes) notes_.push_back(std::move(text));
   }
 
   void Take(const Key& key, const Told& told) {
@@ -107,14 +103,28 @@ class Builder {
     std::set<int> missing;
     for (const int rank : told.missing)
       if (const auto known = RankOrNote(key, told, rank, "tells nothing")) missing.insert(*known);
-    for (const auto& [function, alike] : told.launched) AddFunction(key, told, function, alike, missing);
+    std::vector<std::pair<std::string, Counts>> all;
+    for (const auto& [function, alike] : told.launched)
+      if (Counts launched = Launched(key, told, function, alike); !launched.empty())
+        all.emplace_back(function, std::move(launched));
+    std::set<int> late;
+    if (!told.missing.empty())
+      for (const auto& [function, launched] : all) AddLate(launched, told.launched.at(function), late);
+    log_.may_wait.insert(late.begin(), late.end());
+    for (const auto& [function, launched] : all) AddFunction(told, function, launched, missing, late);
+  }
+
+  // Who has launched fewer than another.
+  static void AddLate(const Counts& launched, const std::vector<Alike>& all, std::set<int>& late) {
+    int64_t most = 0;
+    for (const Alike& alike : all) most = std::max(most, alike.launched);
+    for (const auto& [rank, count] : launched)
+      if (count < most) late.insert(rank);
   }
 
   // Numbers count by function where NCCL is new enough, so each is a communicator of its own here.
-  void AddFunction(const Key& key, const Told& told, const std::string& function, const std::vector<Alike>& all,
-                   const std::set<int>& missing) {
-    const std::map<int, int64_t> launched = Launched(key, told, function, all);
-    if (launched.empty()) return;
+  void AddFunction(const Told& told, const std::string& function, const Counts& launched, const std::set<int>& missing,
+                   const std::set<int>& late) {
     spelled_ += static_cast<int64_t>(missing.size());
     if (spelled_ > kMostSpelled) {
       Count(log_.counters, "functions_left_out", 1);
@@ -127,13 +137,13 @@ class Builder {
     const auto index = static_cast<uint32_t>(log_.communicators.size());
     log_.communicators.push_back({told.hash, "", {members.begin(), members.end()}});
     log_.functions.push_back(function);
-    // For who is missing all wait, else those that launched more than another.
+    // For who is missing all wait that have launched as many as any, else those that launched more than another.
     int64_t fewest = missing.empty() ? launched.begin()->second : 0;
     for (const auto& [rank, count] : launched) fewest = std::min(fewest, count);
     for (const auto& [rank, count] : launched) {
       reported_.insert(rank);
       log_.counts.push_back({index, rank, count, -1});
-      if (count > fewest) AddOp(index, rank, count);
+      if (count > fewest && !late.contains(rank)) AddOp(index, rank, count);
     }
   }
 
@@ -148,9 +158,8 @@ class Builder {
   }
 
   // What is known of it, by ranks of the job.
-  std::map<int, int64_t> Launched(const Key& key, const Told& told, const std::string& function,
-                                  const std::vector<Alike>& all) {
-    std::map<int, int64_t> launched;
+  Counts Launched(const Key& key, const Told& told, const std::string& function, const std::vector<Alike>& all) {
+    Counts launched;
     std::set<int> named = told.missing;
     const Alike* unnamed = nullptr;
     int64_t unnamed_count = 0;
@@ -185,8 +194,8 @@ class Builder {
     Count(log_.counters, "ranks_not_named", static_cast<uint64_t>(count));
     std::vector<std::string> parts;
     for (const Alike& alike : all)
-      if (parts.size() < kMostNotes) parts.push_back(fmt::format("{} up to {}", alike.count, alike.launched));
-    Note(fmt::format("{} ranks of communicator {} ({}: {})", count, told.hash, function, fmt::join(parts, ", ")));
+      if (parts.size() < RasNotes::kMost) parts.push_back(fmt::format("{} up to {}", alike.count, alike.launched));
+    notes_.Add(fmt::format("{} ranks of communicator {} ({}: {})", count, told.hash, function, fmt::join(parts, ", ")));
   }
 
   void TakeSilent(const Process& process, const std::string& silence) {
@@ -194,16 +203,9 @@ class Builder {
     const bool placed = known != rank_of_.end();
     if (placed) remarks_[known->second].insert(silence);
     Count(log_.counters, "silent_processes", 1);
-    if (log_.damaged.size() < kMostNotes)
+    if (log_.damaged.size() < RasNotes::kMost)
       log_.damaged.push_back(
           fmt::format("{}{}: {}", placed ? fmt::format("rank {}, ", known->second) : "", TextOf(process), silence));
-  }
-
-  std::string BlindSpot() const {
-    std::string text = "RAS counts launches alone: a hang in which all ranks have launched the same can't be seen";
-    if (notes_.empty()) return text;
-    text += fmt::format("; which ranks of the job these are is not told: {}", fmt::join(notes_, "; "));
-    return notes_count_ > notes_.size() ? fmt::format("{}; and {} more", text, notes_count_ - notes_.size()) : text;
   }
 
   void CountWhatIsAmiss() {
@@ -223,8 +225,8 @@ class Builder {
   std::map<Process, int> rank_of_;
   std::set<int> reported_;
   std::map<int, std::set<std::string>> remarks_;
-  std::vector<std::string> notes_;  // of ranks that are not known in the job
-  uint64_t notes_count_ = 0, outside_ = 0;
+  RasNotes notes_;
+  uint64_t outside_ = 0;
   int64_t spelled_ = 0;
 };
 

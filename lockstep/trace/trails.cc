@@ -261,6 +261,8 @@ class Joiner {
     op.created_ns = Wall(trail, launched);
     op.function = body.function;
     op.state = (ended && !failed) || unknown ? OpState::kCompleted : OpState::kStarted;
+    // Each is carried out by itself once it has begun.
+    if (transfer && op.state == OpState::kStarted) op.batch = CommOp::kUnderWay;
     op.age_ns = failed ? op.duration_ns : age_ns;
     // Its process is gone: how long it had been there nobody knows.
     log_.moving = log_.moving || (op.state != OpState::kCompleted && op.age_ns < 0);

@@ -90,6 +90,7 @@ TEST(Trails, TellWhatIsNotKnown) {
   EXPECT_EQ(log.communicators[0].unknown(), 1U);
   EXPECT_EQ(CounterOf(log, "members_not_known"), 1U);
   EXPECT_EQ(log.ops.at(0).peer, -1);
+  EXPECT_EQ(log.ops.at(0).batch, CommOp::kUnderWay);
   EXPECT_THAT(log.whole, ElementsAre(0)) << "of the others records were overwritten or left out";
 }
 
