@@ -1,5 +1,6 @@
 #include "lockstep/collect/collector.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "lockstep/record/clock.h"
@@ -13,6 +14,18 @@ struct ls_trail* ls_collect_trail(void) { return ls_own_trail_made(&trail_of_pro
 
 struct ls_trail* ls_collect_begin(const char* source, int rank, int size) {
   return ls_own_trail_make(&trail_of_process, source, "communication", rank, size, kCells);
+}
+
+int ls_collect_communicator(struct ls_trail* trail, uint64_t key) {
+  static int told;
+  const int index = ls_trail_add_communicator(trail, key);
+  if (index >= 0) return index;
+  __atomic_fetch_add(&trail->no_communicator, 1, __ATOMIC_RELAXED);
+  if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
+    fprintf(stderr,
+            "lockstep: rank %u tells nothing of further communicators: it has made %u, for which a trail has room\n",
+            trail->origin.rank, LS_TRAIL_COMMUNICATORS);
+  return -1;
 }
 
 int64_t ls_collect_now(void) { return ls_clock_ns(CLOCK_BOOTTIME); }

@@ -15,6 +15,9 @@ struct ls_trail* ls_collect_trail(void);
  * and `size`, of the first communicator, stand for what the environment does not say. */
 struct ls_trail* ls_collect_begin(const char* source, int rank, int size);
 
+/* Index of a new communicator in the trail; -1: no room, which one line on stderr says once and the trail counts. */
+int ls_collect_communicator(struct ls_trail*, uint64_t key);
+
 int64_t ls_collect_now(void); /* CLOCK_BOOTTIME, ns */
 
 /* An op is launched: fills the record in, as readers then see it. Of a send or receive, the peer is the caller's. */

@@ -151,7 +151,7 @@ struct sums { /* of the messages to or from one peer */
 };
 
 struct op {
-  struct ls_trail* trail; /* NULL: nothing is told of it */
+  struct ls_trail* trail; /* NULL: nothing is told of it, nor of its messages */
   ls_handle handle;
   struct ls_record record;
   struct op* outer;
@@ -203,12 +203,17 @@ static void push_sums(const struct op* op) {
   }
 }
 
-/* Also on the way of an exception. */
+/* Also on the way of an exception. Where nothing was sent, for there are no elements or no other members, nobody met:
+ * there is nothing to tell, and the rank goes on being by itself. */
 static void end_op(struct op* op) {
-  if (op->trail == NULL) return;
   current = op->outer;
-  ls_collect_ended(op->trail, &op->record, op->returned ? LS_OP_COMPLETED : LS_OP_FAILED, ls_collect_now());
-  push_sums(op);
+  if (op->trail == NULL) return;
+  if (op->record.body.op.tag != LS_NO_TAG) {
+    ls_collect_ended(op->trail, &op->record, op->returned ? LS_OP_COMPLETED : LS_OP_FAILED, ls_collect_now());
+    push_sums(op);
+  } else {
+    __atomic_fetch_add(&op->trail->communicator[op->record.body.op.communicator].ended, 1, __ATOMIC_RELAXED);
+  }
   ls_trail_close(op->trail, op->handle);
 }
 
@@ -223,6 +228,7 @@ static int communicator_of(struct ls_trail* trail, uint64_t context) {
 static void run(uint8_t function, void (*original)(void*), void* options) {
   struct op op __attribute__((cleanup(end_op)));
   op.trail = ls_collect_trail();
+  op.outer = current;
   if (op.trail != NULL) {
     uint64_t context;
     memcpy(&context, options, sizeof context);
@@ -231,14 +237,13 @@ static void run(uint8_t function, void (*original)(void*), void* options) {
       __atomic_fetch_add(&op.trail->no_communicator, 1, __ATOMIC_RELAXED);
       op.trail = NULL;
     } else {
-      op.outer = current;
       op.returned = false;
       op.sender = op.receiver = kNobody;
       op.peers = 0;
       op.handle = ls_collect_launched(op.trail, &op.record, (uint32_t)communicator, function);
-      current = &op;
     }
   }
+  current = &op;
   original(options);
   op.returned = true;
 }
@@ -354,6 +359,7 @@ static uint64_t bytes_of(const void* buffer, uint64_t bytes) {
 /* A message is sent to the peer, or waited for from it: of the op that the thread is in, or by itself. */
 static void note_message(uint8_t direction, const void* buffer, int peer, uint64_t slot, uint64_t wanted_bytes) {
   struct op* op = current;
+  if (op != NULL && op->trail == NULL) return;
   const uint64_t bytes = bytes_of(buffer, wanted_bytes);
   if (op == NULL) {
     begin_transfer(buffer, direction, peer, slot, bytes);
@@ -381,7 +387,10 @@ void gloo_receive(void* buffer, int peer, uint64_t slot, size_t offset, size_t b
 EXPORT void gloo_receive_any(void* buffer, void* peers, uint64_t slot, size_t offset,
                              size_t bytes) __asm__(RECEIVE_ANY);
 void gloo_receive_any(void* buffer, void* peers, uint64_t slot, size_t offset, size_t bytes) {
-  if (current == NULL) begin_transfer(buffer, LS_RECEIVE, LS_NO_PEER, slot, bytes_of(buffer, bytes));
+  if (current == NULL)
+    begin_transfer(buffer, LS_RECEIVE, LS_NO_PEER, slot, bytes_of(buffer, bytes));
+  else if (current->trail != NULL)
+    learn_tag(current, slot);
   ORIGINAL(gloo_receive_any, RECEIVE_ANY)(buffer, peers, slot, offset, bytes);
 }
 
@@ -407,7 +416,7 @@ static bool wait_for(uint8_t direction, wait_function original, void* buffer, in
   if (peer == NULL) peer = &own; /* gloo tells whose message it was only where it is asked */
   struct op* op = current;
   const int64_t begin = ls_collect_now();
-  if (op == NULL) {
+  if (op == NULL || op->trail == NULL) {
     const bool there = original(buffer, peer, timeout_ms);
     struct ls_trail* trail = ls_collect_trail();
     const int64_t now = ls_collect_now();
@@ -518,7 +527,7 @@ static void connect_mesh(connect_function original, void* context, void* store, 
   original(context, store, device);
   connected = true;
   if (trail == NULL) return;
-  const int index = ls_trail_add_communicator(trail, (uint64_t)(uintptr_t)context);
+  const int index = ls_collect_communicator(trail, (uint64_t)(uintptr_t)context);
   if (index < 0) return;
   struct ls_communicator* communicator = &trail->communicator[index];
   communicator->rank = (uint32_t)place[0];
@@ -536,14 +545,22 @@ void gloo_connect_shared(void* context, void* store, void* device) {
   connect_mesh(ORIGINAL(gloo_connect_shared, CONNECT_SHARED), context, store, device);
 }
 
+/* Of a communicator that found no room in the trail (-1), no other may be taken for it that had this address before. */
+static void know_transport(int communicator, uint64_t context) {
+  if (communicator >= 0) __atomic_store_n(&transport[communicator], context, __ATOMIC_RELAXED);
+  for (uint32_t i = 0; communicator < 0 && i < LS_TRAIL_COMMUNICATORS; ++i)
+    if (__atomic_load_n(&transport[i], __ATOMIC_RELAXED) == context)
+      __atomic_store_n(&transport[i], 0, __ATOMIC_RELAXED);
+}
+
 /* Returns, as C++ has it, where the caller wants the unique_ptr; learns which transport's context belongs to `context`.
  */
 EXPORT void* gloo_create_buffer(void** result, void* context, void* memory, size_t bytes) __asm__(CREATE_BUFFER);
 void* gloo_create_buffer(void** result, void* context, void* memory, size_t bytes) {
   void* returned = ORIGINAL(gloo_create_buffer, CREATE_BUFFER)(result, context, memory, bytes);
   struct ls_trail* trail = current == NULL ? ls_collect_trail() : NULL;
-  const int communicator = trail == NULL ? -1 : communicator_of(trail, (uint64_t)(uintptr_t)context);
-  if (communicator >= 0 && *result != NULL)
-    __atomic_store_n(&transport[communicator], word_at(*result, kBufferContext), __ATOMIC_RELAXED);
+  if (trail == NULL || *result == NULL) return returned;
+  const int communicator = communicator_of(trail, (uint64_t)(uintptr_t)context);
+  know_transport(communicator, word_at(*result, kBufferContext));
   return returned;
 }

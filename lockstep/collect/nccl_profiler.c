@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "lockstep/collect/collector.h"
+#include "lockstep/collect/nccl_slots.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -54,94 +55,6 @@ static double ns_of_tick(int64_t now_ns) {
   return passed == 0 ? 0 : (double)(now_ns - __atomic_load_n(&begin_ns, __ATOMIC_ACQUIRE)) / (double)passed;
 }
 
-/* ---- slots: what is under way ---- */
-
-enum { kSlots = 8192, kIndexBits = 16 };
-enum kind { kOp = 1, kProxyOp = 2, kProxyStep = 3, kKernel = 4 };
-
-struct content {
-  uint64_t parent; /* handle: of a proxy op or a kernel its op, of a step its proxy op */
-  /* an op */
-  ls_handle place;
-  struct ls_record record;
-  uint64_t ordinal;   /* of the process's ops */
-  int64_t arrived_ns; /* when the own device came; 0: not known */
-  int64_t alone_ns;   /* what it did before, since the op before had ended; -1: not known */
-  uint32_t progress;  /* kEnqueued, kHadWorkers, and below them how many proxy ops and kernels work for it */
-  bool by_kernels;    /* its kernels are watched: they say when the device came */
-  uint32_t kernels;   /* how many of them have not ended */
-  int64_t left_ns;    /* when the last of them ended; 0: not known */
-  /* a proxy op; sums in ticks, added to by one proxy thread */
-  struct ls_transfer_body sums;
-  uint64_t waited, first, own, credit;
-  bool told_credit; /* versions 1 to 3 don't */
-  /* a step; ticks */
-  int32_t state;
-  uint64_t since, of_step;
-};
-enum { kEnqueued = 1 << 30, kHadWorkers = 1 << 29, kWorking = kHadWorkers - 1 };
-
-struct slot {
-  uint32_t generation; /* odd: in use */
-  uint8_t kind;
-  struct content now;
-};
-
-static struct slot slots[kSlots];
-static uint64_t used[kSlots / 64]; /* a bit for each slot */
-
-static uint64_t index_of(uint64_t handle) { return (handle & ((1u << kIndexBits) - 1)) - 1; }
-
-static struct content* content_of(uint64_t handle, enum kind kind) {
-  const uint64_t index = index_of(handle);
-  if (index >= kSlots) return NULL;
-  struct slot* slot = &slots[index];
-  const uint32_t generation = (uint32_t)(handle >> kIndexBits);
-  const bool valid = generation % 2 == 1 && __atomic_load_n(&slot->generation, __ATOMIC_SEQ_CST) == generation;
-  return valid && __atomic_load_n(&slot->kind, __ATOMIC_RELAXED) == kind ? &slot->now : NULL;
-}
-
-/* NULL: none is free. It has no handle before `publish`, and still what was in it before. Of the first 64 with a free
- * one the next in turn: few cache lines go round, for they are the job's, and none comes again at once. */
-static struct slot* take_slot(void) {
-  static uint32_t turn;
-  for (size_t word = 0; word < kSlots / 64; ++word) {
-    uint64_t taken;
-    while ((taken = __atomic_load_n(&used[word], __ATOMIC_RELAXED)) != UINT64_MAX) {
-      const uint32_t from = __atomic_load_n(&turn, __ATOMIC_RELAXED) % 64;
-      const uint64_t behind = ~taken >> from << from, bits = behind != 0 ? behind : ~taken;
-      const uint32_t at = (uint32_t)__builtin_ctzll(bits);
-      __atomic_store_n(&turn, at + 1, __ATOMIC_RELAXED);
-      if ((__atomic_fetch_or(&used[word], 1ull << at, __ATOMIC_ACQUIRE) >> at & 1) == 0) return &slots[word * 64 + at];
-    }
-  }
-  return NULL;
-}
-
-static void* publish(struct slot* slot, enum kind kind) {
-  __atomic_store_n(&slot->kind, (uint8_t)kind, __ATOMIC_RELAXED);
-  const uint64_t generation = __atomic_add_fetch(&slot->generation, 1, __ATOMIC_RELEASE);
-  return (void*)(uintptr_t)(generation << kIndexBits | (uint64_t)(slot - slots + 1));
-}
-
-/* False: another thread did. The handle is of nothing from here on, but nobody takes the slot before it is free. */
-static bool retire(uint64_t handle) {
-  uint32_t generation = (uint32_t)(handle >> kIndexBits);
-  return __atomic_compare_exchange_n(&slots[index_of(handle)].generation, &generation, generation + 1, false,
-                                     __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
-}
-static void free_slot(uint64_t handle) {
-  const uint64_t index = index_of(handle);
-  __atomic_fetch_and(&used[index / 64], ~(1ull << index % 64), __ATOMIC_RELEASE);
-}
-
-/* False: another thread gave it back. What was in it is the caller's to have copied. */
-static bool give_back(uint64_t handle) {
-  const bool ours = retire(handle);
-  if (ours) free_slot(handle);
-  return ours;
-}
-
 /* ---- communicators ---- */
 
 /* A context is the number of a communicator in the trail, and 1: nothing that could be freed too early. */
@@ -156,26 +69,25 @@ static void watch(int* mask, int events) {
   __atomic_store_n(mask, events, __ATOMIC_RELAXED);
 }
 
-static void tell_why_not(const struct ls_trail* trail) {
+static void tell_why_no_trail(void) {
   static int told;
   const char* directory = getenv("LOCKSTEP_TRAILS");
-  if (trail == NULL && directory != NULL && *directory != '\0') return; /* whoever could not make it has said why */
+  if (directory != NULL && *directory != '\0') return; /* whoever could not make it has said why */
   if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
-    fprintf(stderr, "lockstep: NCCL's collectives are not watched: %s\n",
-            trail == NULL ? "LOCKSTEP_TRAILS is not set" : "too many communicators");
+    fprintf(stderr, "lockstep: NCCL's collectives are not watched: LOCKSTEP_TRAILS is not set\n");
 }
 
 static int begin(int version, void** context, int* mask, uint64_t id, const char* name, int ranks, int rank) {
   struct ls_trail* trail = ls_collect_begin("nccl", rank, ranks);
   static uint64_t communicators; /* ever made: NCCL gives no address that would tell two from each other */
   const int index =
-      trail == NULL ? -1 : ls_trail_add_communicator(trail, __atomic_add_fetch(&communicators, 1, __ATOMIC_RELAXED));
+      trail == NULL ? -1 : ls_collect_communicator(trail, __atomic_add_fetch(&communicators, 1, __ATOMIC_RELAXED));
   if (index < 0) {
-    tell_why_not(trail);
+    if (trail == NULL) tell_why_no_trail();
     return NCCL_INTERNAL_ERROR; /* which turns the plugin off for this communicator */
   }
   begin_time();
-  for (size_t i = 0; i < kSlots; ++i) __atomic_fetch_or(&slots[i].kind, 0, __ATOMIC_RELAXED); /* its pages are there */
+  touch_slots();
   struct ls_communicator* own = &trail->communicator[index];
   own->rank = rank < 0 ? 0 : (uint32_t)rank;
   own->size = ranks < 0 ? 0 : (uint32_t)ranks;
@@ -302,11 +214,11 @@ static int64_t host_time(uint32_t communicator, uint64_t device_ns) {
 enum { kLook = 0 };
 
 static void end_op(struct ls_trail* trail, const struct content* op, uint64_t handle, uint8_t state, int64_t now) {
+  if (!retire(handle)) return;
   struct ls_record record = op->record;
   const uint64_t ordinal = op->ordinal;
   const int64_t arrived = __atomic_load_n(&op->arrived_ns, __ATOMIC_ACQUIRE), alone = op->alone_ns;
   const int64_t left = __atomic_load_n(&op->left_ns, __ATOMIC_ACQUIRE);
-  if (!retire(handle)) return;
   const ls_handle place = __atomic_load_n(&op->place, __ATOMIC_SEQ_CST); /* as `show_started` last left it */
   free_slot(handle);
   if (arrived != 0) {
@@ -417,7 +329,7 @@ static void start_op(int version, uint32_t communicator, void** handle, uint64_t
   ls_op_set_alone(&op->record, -1);
   ls_trail_set(trail, op->place, &op->record);
   share_places(trail, op->place);
-  *handle = publish(slot, kOp);
+  *handle = publish(slot, kOp, communicator);
 }
 
 /* ---- proxies ---- */
@@ -450,13 +362,14 @@ static void start_kernel(void** handle, const void* descriptor) {
   if (slot == NULL) return;
   arrive_at(op, host_time(op->record.body.op.communicator, word_at(descriptor, NCCL_AT_KERNEL_TIME_4)));
   slot->now.left_ns = 0;
-  *handle = publish(slot, kKernel);
+  *handle = publish(slot, kKernel, op->record.body.op.communicator);
 }
 
 static void stop_kernel(struct ls_trail* trail, const struct content* kernel, uint64_t handle) {
+  if (!retire(handle)) return;
   const uint64_t parent = kernel->parent;
   const int64_t left = kernel->left_ns;
-  if (!give_back(handle)) return;
+  free_slot(handle);
   struct content* op = content_of(parent, kOp);
   if (op == NULL) return;
   int64_t known = __atomic_load_n(&op->left_ns, __ATOMIC_ACQUIRE);
@@ -489,10 +402,11 @@ static void start_proxy_op(void** handle, const void* descriptor) {
       .channel = byte_at(descriptor, NCCL_AT_PROXY_CHANNEL),
       .direction = int_at(descriptor, NCCL_AT_PROXY_IS_SEND) != 0 ? LS_SEND : LS_RECEIVE,
   };
-  *handle = publish(slot, kProxyOp);
+  *handle = publish(slot, kProxyOp, of->communicator);
 }
 
 static void stop_proxy_op(struct ls_trail* trail, const struct content* proxy, uint64_t handle) {
+  if (!retire(handle)) return;
   struct ls_record record;
   memset(&record, 0, sizeof record);
   record.kind = LS_RECORD_TRANSFER;
@@ -508,20 +422,21 @@ static void stop_proxy_op(struct ls_trail* trail, const struct content* proxy, u
   record.body.transfer.credit =
       proxy->told_credit ? ls_delta((int64_t)(tick * (double)proxy->credit), shift) : LS_UNKNOWN;
   const uint64_t parent = proxy->parent;
-  if (!give_back(handle)) return;
+  free_slot(handle);
   if (record.body.transfer.count != 0) ls_trail_push(trail, &record);
   end_work(trail, parent, record.time_ns);
 }
 
 static void start_step(void** handle, const void* descriptor) {
   const uint64_t parent = word_at(descriptor, NCCL_AT_PARENT);
-  struct slot* slot = content_of(parent, kProxyOp) == NULL ? NULL : take_slot();
+  const struct content* proxy = content_of(parent, kProxyOp);
+  struct slot* slot = proxy == NULL ? NULL : take_slot();
   if (slot == NULL) return;
   slot->now.parent = parent;
   slot->now.state = 0;
   slot->now.of_step = 0;
   slot->now.since = ticks();
-  *handle = publish(slot, kProxyStep);
+  *handle = publish(slot, kProxyStep, proxy->sums.communicator);
 }
 
 /* The wait that it was in has ended. */
@@ -616,12 +531,22 @@ static int record_state(int version, void* event, int state, const void* argumen
   return NCCL_SUCCESS;
 }
 
-/* The communicator's entry in the trail stays: events may still come. */
+/* NCCL has stopped the communicator's proxies. What is still under way was aborted, and NCCL tells of it no more: it
+ * failed, or, where only the launch is known, was launched. The communicator's entry in the trail stays: what comes
+ * late all the same finds nothing. */
 static int finalize(void* context) {
   struct ls_trail* trail = ls_collect_trail();
   const uint64_t communicator = (uint64_t)(uintptr_t)context - 1;
   if (trail == NULL || communicator >= LS_TRAIL_COMMUNICATORS) return NCCL_SUCCESS;
   for (int i = 0; i < kAhead; ++i) await_workers(trail, (uint32_t)communicator, 0);
+  for (size_t i = 0; i < kSlots; ++i) {
+    const uint64_t handle = handle_in(&ls_nccl_slots[i], (uint32_t)communicator);
+    const struct content* op = content_of(handle, kOp);
+    if (op != NULL)
+      end_op(trail, op, handle, LS_OP_FAILED, kLook);
+    else if (handle != 0)
+      give_back(handle);
+  }
   return NCCL_SUCCESS;
 }
 

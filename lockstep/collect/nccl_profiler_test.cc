@@ -604,6 +604,105 @@ TEST_P(EachVersion, WhatComesLateTwiceOrFromNowhereChangesNothing) {
   EXPECT_TRUE(Trail::News().empty());
 }
 
+TEST_P(EachVersion, WhatAnAbortedCommunicatorLeavesHasFailed) {
+  FakeNccl other(GetParam());
+  ASSERT_EQ(other.Init(kHash + 1), 0);
+  void* goes_on = other.Coll();
+  void* works = other.Proxy(goes_on, 2, true);
+  nccl.Stop(nccl.Coll());  // only its launch is known
+  void* coll = nccl.Coll();
+  nccl.Stop(coll);
+  void* proxy = nccl.Proxy(coll, 2, true);
+  void* step = nccl.Step(proxy);
+  nccl.State(step, 9, 64);
+  void* send = nccl.Send(3);  // not even enqueued
+  nccl.Finalize();
+  std::vector<ls_record> news = Trail::News();
+  ASSERT_EQ(news.size(), 3u);
+  EXPECT_EQ(news[0].body.op.state, LS_OP_LAUNCHED);
+  EXPECT_EQ(news[1].body.op.state, LS_OP_FAILED);
+  EXPECT_EQ(news[1].body.op.function, LS_ALL_REDUCE);
+  EXPECT_EQ(news[2].body.op.state, LS_OP_FAILED);
+  EXPECT_EQ(news[2].body.op.function, LS_SEND);
+  EXPECT_EQ(Trail::UnderWay().size(), 1u) << "the other communicator's";
+  const uint64_t counted = Trail::Get().no_op;
+  void* next = other.Coll();  // in the room of what was given back
+  void* works_for_next = other.Proxy(next, 2, true);
+  for (void* late : {step, proxy, coll, send}) {
+    nccl.State(late, 10, 64);
+    nccl.Stop(late);
+    EXPECT_EQ(nccl.Proxy(late, 2, true), nullptr);
+  }
+  EXPECT_EQ(Trail::Get().no_op - counted, 8u);
+  EXPECT_TRUE(Trail::News().empty());
+  for (void* event : {goes_on, works, next, works_for_next}) other.Stop(event);
+  news = Trail::News();
+  ASSERT_EQ(news.size(), 2u);
+  for (const ls_record& record : news) EXPECT_EQ(record.body.op.state, LS_OP_COMPLETED);
+  other.Finalize();
+}
+
+TEST_P(EachVersion, WhatIsNeverStoppedKeepsItsRoomNoLongerThanItsCommunicator) {
+  void* last = nullptr;
+  do {
+    last = nccl.Coll();
+    nccl.Stop(last);
+    nccl.Step(nccl.Proxy(last, 2, true));
+  } while (last != nullptr);
+  nccl.Finalize();
+  FakeNccl next(GetParam());
+  ASSERT_EQ(next.Init(kHash + 1), 0);
+  Trail::News();
+  EXPECT_TRUE(Trail::UnderWay().empty());
+  const uint64_t before = Trail::Get().no_place;
+  std::vector<void*> all(8000);
+  for (void*& coll : all) coll = next.Coll();
+  EXPECT_EQ(std::count(all.begin(), all.end(), nullptr), 0);
+  for (void* coll : all) next.Stop(coll);
+  next.Finalize();
+  EXPECT_EQ(Trail::Get().no_place, before);
+  Trail::News();
+}
+
+// As where a watchdog aborts one communicator while the others are at work.
+TEST_P(EachVersion, OneThreadAbortsWhileAnotherWorks) {
+  FakeNccl other(GetParam());
+  ASSERT_EQ(other.Init(kHash + 1), 0);
+  std::atomic<bool> done{false};
+  uint64_t ops = 0;
+  std::thread works([&] {
+    for (; !done || ops < 100; ++ops) {
+      void* coll = other.Coll();
+      other.Stop(coll);
+      void* send = other.Proxy(coll, 2, true);
+      void* step = other.Step(send);
+      other.State(step, 9, 64);
+      other.Stop(step);
+      other.Stop(send);
+    }
+  });
+  for (int i = 0; i < 5; ++i) {
+    std::vector<void*> left;
+    for (int op = 0; op < 20; ++op) {
+      left.push_back(nccl.Coll());
+      nccl.Stop(left.back());
+      left.push_back(nccl.Proxy(left.back(), 2, true));
+    }
+    nccl.Finalize();
+    for (void* late : left) nccl.Stop(late);
+    ASSERT_EQ(nccl.Init(kHash + 2), 0);
+  }
+  done = true;
+  works.join();
+  EXPECT_TRUE(Trail::UnderWay().empty());
+  const ls_communicator* const own = Trail::Get().communicator;
+  const ls_communicator* one = own;
+  while (one->launched != ops || one->id != kHash + 1) ASSERT_LT(one++, own + LS_TRAIL_COMMUNICATORS);
+  EXPECT_EQ(one->ended, ops);
+  other.Finalize();
+  Trail::News();
+}
+
 TEST_P(EachVersion, TwoThreadsAsNcclHasThem) {
   constexpr int kOps = 2000;
   std::mutex mutex;

@@ -202,7 +202,7 @@ class Finder {
       for (Finding& finding : findings) {
         finding.certain = false;
         finding.probe = log_.moving ? "a second look some seconds later: the job may have been running until this one"
-                                    : "stacks of the ranks: ops in which no network has had a part are not seen to end";
+                                    : "stacks of the ranks: not all of their ops are seen to end";
       }
     std::stable_sort(findings.begin(), findings.end(),
                      [](const Finding& a, const Finding& b) { return a.certain > b.certain; });

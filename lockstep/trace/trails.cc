@@ -100,6 +100,7 @@ class Joiner {
     if (only_launched_ > 0)
       log_.blind_spot =
           fmt::format("of {} ops only the launch is known: no network had a part in them", only_launched_);
+    if (!unseen_.empty()) TellUnseen();
     FitHosts();
     log_.hosts = std::move(host_of_);
     return std::move(log_);
@@ -180,6 +181,7 @@ class Joiner {
     if (trail.owner().second == kDataLibrary) return;  // it says nothing of communication
     log_.reported.push_back(rank);
     if (!IsWhole(trail)) cut_.insert(rank);
+    if (trail.no_communicator > 0) unseen_.insert(rank);
     Told told;
     for (const ls_communicator& own : trail.communicators)
       told.communicators.push_back(own.id == 0 ? nullptr : &members_.at(own.id));
@@ -206,6 +208,14 @@ class Joiner {
                                       {trail.no_cell, "records_without_cell"},
                                       {trail.no_op, "calls_without_op"}})
       Count(log_.counters, name, count);
+  }
+
+  // Ranks may be in ops of communicators of which nothing is told.
+  void TellUnseen() {
+    log_.unseen = true;
+    log_.doubt = "how long it waits in communicators of which nothing is told";
+    log_.blind_spot += fmt::format("{}of some communicators of {} rank(s), {} the first of them, nothing is told",
+                                   log_.blind_spot.empty() ? "" : "; ", unseen_.size(), *unseen_.begin());
   }
 
   void TakeDataWaits(const TrailSnapshot& trail, int rank) {
@@ -241,6 +251,9 @@ class Joiner {
     const bool ended = body.state >= LS_OP_COMPLETED;
     const bool transfer = body.function == LS_SEND || body.function == LS_RECEIVE;
     const bool failed = body.state == LS_OP_FAILED;
+    // Where the library numbers its collectives, one without a number has sent nothing: nobody has met in it, or not
+    // yet.
+    if (!transfer && members->tagged && body.tag == LS_NO_TAG) return;
     // A library gives a communicator up after a failure; a process that then makes others has gone on.
     if (failed && MadeAnother(trail, record.time_ns)) return;
     CommOp op;
@@ -386,7 +399,8 @@ class Joiner {
   std::map<uint64_t, Members> members_;  // by the communicator's id
   uint64_t known_ = 0, only_launched_ = 0;
   std::map<int, std::string> host_of_;
-  std::set<int> cut_;  // ranks of whose records some were lost
+  std::set<int> cut_;     // ranks of whose records some were lost
+  std::set<int> unseen_;  // ranks that have communicators of which nothing is told
 };
 
 // Of a directory, or of a run's.

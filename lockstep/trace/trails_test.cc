@@ -142,6 +142,34 @@ TEST(Trails, TagsNumberCollectivesWhereTheLibraryGivesThem) {
   EXPECT_EQ(log.counts.at(0).enqueued, 8);
 }
 
+// As older collectors wrote of those without elements; and what has sent nothing yet.
+TEST(Trails, WhereTheLibraryNumbersCollectivesOneWithoutANumberIsNone) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.communicators[0].tags = 9;
+  trail.ended = {OpOf(0, 1, 10), OpOf(0, 2, 20)};
+  trail.ended[0].body.op.tag = 8;
+  trail.under_way = {OpOf(0, 3, 30, LS_OP_STARTED)};
+  const CommLog log = JoinTrails({trail});
+  ASSERT_EQ(log.ops.size(), 1u);
+  EXPECT_EQ(log.ops[0].sequence, 8);
+  EXPECT_EQ(log.counts.at(0).completed, 8);
+  EXPECT_THAT(log.counters, IsEmpty());
+}
+
+TEST(Trails, WhoHasCommunicatorsOfWhichNothingIsToldMayBeInThem) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(1), TrailOf(2)};
+  for (TrailSnapshot& trail : trails) AddCommunicator(trail, 7, trail.origin.rank, 4);
+  CommLog log = JoinTrails(trails);
+  EXPECT_FALSE(log.unseen);
+  EXPECT_THAT(log.doubt + log.blind_spot, IsEmpty());
+  trails[1].no_communicator = trails[2].no_communicator = 1;
+  log = JoinTrails(trails);
+  EXPECT_TRUE(log.unseen);
+  EXPECT_THAT(log.doubt, HasSubstr("communicators of which nothing is told"));
+  EXPECT_EQ(log.blind_spot, "of some communicators of 2 rank(s), 1 the first of them, nothing is told");
+}
+
 TEST(Trails, OfWhatIsOnlyLaunchedNobodySaysThatItHangs) {
   TrailSnapshot trail = TrailOf(0);
   AddCommunicator(trail, 7, 0, 4);

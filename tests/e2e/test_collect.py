@@ -100,6 +100,10 @@ class Slowness(CollectTest):
         self.assertEqual(("non_communication_slow", True, [{"rank": 2}], []),
                          tuple(verdict[key] for key in ("syndrome", "certain", "suspects", "ambiguous_with")))
 
+    def test_a_slow_rank_of_a_job_with_ops_in_which_nothing_is_sent(self):
+        (verdict,) = self.finished("--empty", "--slow", "2")["verdicts"]
+        self.assertEqual(("non_communication_slow", True, [{"rank": 2}]), (verdict["syndrome"], verdict["certain"], named(verdict)))
+
     def test_a_late_receiver(self):
         """Whose sender waits for it, and is not by itself meanwhile."""
         (verdict,) = self.finished("--transfers", "--late", "0.02")["verdicts"]
@@ -148,6 +152,12 @@ class Hangs(CollectTest):
         job.processes[2].send_signal(signal.SIGCONT)
         self.assertEqual([0] * 4, job.finish())
         self.assertTrue(job.diagnose()["healthy"])
+
+    def test_a_stopped_rank_of_a_job_with_ops_in_which_nothing_is_sent(self):
+        job = Attached(self, "--empty", "--stop", "2:7")
+        report = job.wait_until(lambda: job.trails.exists() and any(job.trails.iterdir()) and (now := job.diagnose())["verdicts"] and now)
+        (verdict,) = report["verdicts"]
+        self.assertEqual(("non_communication_hang", True, [{"rank": 2}]), (verdict["syndrome"], verdict["certain"], named(verdict)))
 
     def test_what_killed_processes_leave(self):
         """Who was behind is told; that it was a hang is not certain."""

@@ -25,6 +25,7 @@ parser.add_argument("--stop", help="RANK:STEP")
 parser.add_argument("--transfers", action="store_true", help="rank 0 also sends to rank 1")
 parser.add_argument("--exchange", action="store_true", help="each rank sends to the one half a ring further on, and back")
 parser.add_argument("--late", type=float, default=0, help="seconds by which rank 1 is late to receive that")
+parser.add_argument("--empty", action="store_true", help="all-reduces of no elements, and of one rank, after each of all ranks")
 parser.add_argument("--child", help="file for the LD_PRELOAD that a child of rank 0 sees")
 options = parser.parse_args()
 
@@ -33,6 +34,7 @@ dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 pairs = [(a, b) for a in range(size) for b in range(a)] if options.pairs else []
 groups = [dist.new_group(list(pair)) for pair in pairs]
+alone = [dist.new_group([one]) for one in range(size if options.empty else 0)]
 values = torch.ones(options.elements)
 if options.child and rank == 0:
     seen = subprocess.run(["/bin/sh", "-c", "echo $LD_PRELOAD"], capture_output=True, text=True, check=True).stdout
@@ -47,6 +49,9 @@ for step in range(options.steps):
             print(time.clock_gettime_ns(time.CLOCK_BOOTTIME), file=file)
     time.sleep(options.pause * (options.factor if slow else 1))
     dist.all_reduce(values)
+    if options.empty:
+        dist.all_reduce(values[:0])
+        dist.all_reduce(values[:8], group=alone[rank])
     for pair, group in zip(pairs, groups):
         if rank in pair:
             dist.all_reduce(values, group=group)

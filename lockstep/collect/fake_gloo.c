@@ -1,5 +1,6 @@
-/* Stands in for libgloo.so.0 in gloo_path.cc: what a small all-reduce of two ranks calls of the transport, and nothing
- * behind it. Calls go through the dynamic linker, as libgloo's own do, so whoever was loaded before stands in between.
+/* Stands in for libgloo.so.0 in gloo_test.cc and bench/gloo_path.cc: what a small all-reduce of two ranks calls of the
+ * transport, and nothing behind it. Calls go through the dynamic linker, as libgloo's own do, so whoever was loaded
+ * before stands in between.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -8,6 +9,15 @@
 void connect_mesh(void* context, void* store, void* device) __asm__(
     "_ZN4gloo10rendezvous7Context15connectFullMeshERNS0_5StoreERSt10shared_ptrINS_9transport6DeviceEE");
 void connect_mesh(void* context, void* store, void* device) { (void)context, (void)store, (void)device; }
+
+/* What the caller wants to send is the buffer, too. */
+void* create_buffer(void** result, void* context, void* memory,
+                    size_t bytes) __asm__("_ZN4gloo7Context19createUnboundBufferEPvm");
+void* create_buffer(void** result, void* context, void* memory, size_t bytes) {
+  (void)context, (void)bytes;
+  *result = memory;
+  return result;
+}
 
 void send(void* buffer, int peer, uint64_t slot, size_t offset,
           size_t bytes) __asm__("_ZN4gloo9transport3tcp13UnboundBuffer4sendEimmm");
@@ -38,12 +48,18 @@ bool wait_receive(void* buffer, int* peer, int64_t timeout_ms) {
   return true;
 }
 
-/* A ring of two takes two turns, in each of which a rank receives, sends, and waits for both. */
-void all_reduce(void* options) __asm__("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE");
-void all_reduce(void* options) {
+/* A ring of two takes two turns, in each of which a rank receives, sends, and waits for both. Behind their context the
+ * options may say how many turns: none without elements. */
+struct options {
+  void* context;
+  const uint64_t* turns; /* NULL: two */
+};
+
+void all_reduce(const struct options* options) __asm__("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE");
+void all_reduce(const struct options* options) {
   static char buffer[64];
-  (void)options;
-  for (uint64_t turn = 0; turn < 2; ++turn) {
+  const uint64_t turns = options->turns == NULL ? 2 : *options->turns;
+  for (uint64_t turn = 0; turn < turns; ++turn) {
     receive(buffer, 1, turn, 0, 32);
     send(buffer, 1, turn, 0, 32);
     wait_receive(buffer, NULL, 1000);

@@ -1,0 +1,143 @@
+// Loads liblockstep-gloo.so in front of a stand-in for libgloo.so.0 (fake_gloo.c), as a preloaded library stands.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lockstep/record/trail.h"
+
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+// As far as the interposer looks at them. A gloo::rendezvous::Context:
+struct Context {
+  const void* vtable = nullptr;
+  int32_t rank = 0, size = 2;
+};
+// A buffer of the TCP transport.
+struct Buffer {
+  const void *vtable = nullptr, *memory = nullptr;
+  size_t bytes = 64;
+  const void* transport = nullptr;
+};
+
+class Gloo : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    static std::string folder = testing::TempDir() + "gloo.XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    setenv("LOCKSTEP_TRAILS", folder.c_str(), 1);
+    setenv("RANK", "5", 1);
+    setenv("WORLD_SIZE", "8", 1);
+    for (const char* library : {LOCKSTEP_GLOO, LOCKSTEP_FAKE_GLOO})  // in this order: the first stands in front
+      ASSERT_NE(dlopen(library, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+    atexit([] { std::filesystem::remove_all(folder); });
+  }
+
+  template <typename Function>
+  static Function* Find(const char* name) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+  }
+  static void Connect(Context& context) {
+    Find<void(Context*, void*, void*)>(
+        "_ZN4gloo10rendezvous7Context15connectFullMeshERNS0_5StoreERSt10shared_ptrINS_"
+        "9transport6DeviceEE")(&context, nullptr, nullptr);
+  }
+  static void AllReduce(const Context& context, uint64_t turns = 2) {
+    const std::array<const void*, 2> options = {&context, &turns};
+    Find<void(const void*)>("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE")(options.data());
+  }
+  static void Send(Context& context, Buffer& buffer) {
+    Buffer* made = nullptr;
+    Find<void*(Buffer**, Context*, Buffer*, size_t)>("_ZN4gloo7Context19createUnboundBufferEPvm")(&made, &context,
+                                                                                                  &buffer, 64);
+    ASSERT_EQ(made, &buffer);
+    Find<void(Buffer*, int, uint64_t, size_t, size_t)>("_ZN4gloo9transport3tcp13UnboundBuffer4sendEimmm")(made, 1, 0, 0,
+                                                                                                          64);
+    Find<bool(Buffer*, int*, int64_t)>(
+        "_ZN4gloo9transport3tcp13UnboundBuffer8waitSendEPiNSt6chrono8durationIlSt5ratio"
+        "ILl1ELl1000EEEE")(made, nullptr, 1000);
+  }
+
+  static ls_trail* Map() {
+    for (const auto& entry : std::filesystem::directory_iterator(getenv("LOCKSTEP_TRAILS"))) {
+      if (entry.path().string().find("." + std::to_string(getpid()) + ".") == std::string::npos) continue;
+      const int fd = open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
+      const auto bytes = std::filesystem::file_size(entry.path());
+      void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      close(fd);
+      return ls_trail_attach(memory, bytes);
+    }
+    return nullptr;
+  }
+  // All that has ended; what is under way is none of it.
+  static std::vector<ls_record> Ended(const ls_trail& trail) {
+    std::vector<ls_record> records(100);
+    EXPECT_EQ(ls_trail_under_way(&trail, std::vector<ls_record>(LS_TRAIL_PLACES).data()), 0u);
+    uint64_t at = 0, missed = 0;
+    records.resize(ls_trail_read(&trail, &at, &missed, records.data(), records.size()));
+    return records;
+  }
+};
+
+TEST_F(Gloo, AnOpInWhichNothingIsSentIsNotTold) {
+  Context context;
+  Connect(context);
+  ls_trail* trail = Map();
+  ASSERT_NE(trail, nullptr);
+  AllReduce(context);
+  const std::vector<ls_record> ended = Ended(*trail);
+  ASSERT_EQ(ended.size(), 3u) << "the op, what it sent, what it received";
+  EXPECT_EQ(ended[0].body.op.tag, 0u);
+  const int64_t left = trail->left_ns;
+  EXPECT_EQ(left, ended[0].time_ns);
+  AllReduce(context, 0);
+  EXPECT_EQ(Ended(*trail).size(), 3u);
+  EXPECT_EQ(trail->left_ns, left) << "it was by itself all along";
+  EXPECT_EQ(trail->communicator[0].launched, 2u);
+  EXPECT_EQ(trail->communicator[0].ended, 2u);
+}
+
+// In a process of its own: entries are never free again.
+TEST_F(Gloo, OfACommunicatorThatFindsNoRoomNothingIsTold) {
+  const auto in_child = [] {
+    std::deque<Context> contexts(LS_TRAIL_COMMUNICATORS + 2);
+    for (Context& context : contexts) Connect(context);
+    ls_trail* trail = Map();
+    EXPECT_EQ(trail->no_communicator, 2u);
+    AllReduce(contexts.front());
+    Buffer buffer;
+    buffer.transport = &buffer;
+    Send(contexts.front(), buffer);
+    const size_t before = Ended(*trail).size();
+    EXPECT_EQ(before, 4u);
+    const int64_t left = trail->left_ns;
+    AllReduce(contexts.back());
+    EXPECT_EQ(trail->no_communicator, 3u);
+    EXPECT_GT(trail->left_ns, left) << "it waited for messages";
+    Send(contexts.back(), buffer);  // its transport lies where that of the first was
+    EXPECT_EQ(trail->no_communicator, 4u);
+    EXPECT_EQ(Ended(*trail).size(), before);
+    _exit(HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(in_child(), testing::ExitedWithCode(0),
+              AllOf(HasSubstr("lockstep: rank 5 tells nothing of further communicators"),
+                    Not(ContainsRegex("lockstep:.*\nlockstep:"))))
+      << "once";
+}
+
+}  // namespace
