@@ -415,6 +415,7 @@ class Finder {
       finding.suspects = {{Suspect::Kind::kSoftware, "collectives in different order on different ranks"}};
       bool guessed = false;
       std::set<const Wait*> told;
+      std::set<Link> links;  // that may not carry what is there on both sides
       for (const int rank : ranks) {
         const Wait* wait = waits_.Of(rank);
         guessed = guessed || wait->guessed;
@@ -422,11 +423,12 @@ class Finder {
         if (wait->apart.empty())
           finding.evidence.push_back(
               fmt::format("{} in {} for {}", Waiting(wait->in), NameOf(log_, *wait->op), RanksText(wait->behind)));
-        for (const CommOp* op : wait->apart)
-          finding.evidence.push_back(
-              fmt::format("{} in {} for {}", Waiting(wait->in), NameOf(log_, *op), RanksText({op->peer})));
-        for (const CommOp* op : wait->together) Add(finding.ambiguous_with, LinkOf(*op));
+        for (size_t i = 0; i < std::min(kMostLines, wait->apart.size()); ++i)
+          finding.evidence.push_back(fmt::format("{} in {} for {}", Waiting(wait->in), NameOf(log_, *wait->apart[i]),
+                                                 RanksText({wait->apart[i]->peer})));
+        for (const CommOp* op : wait->together) links.insert(LinkOf(*op));
       }
+      finding.ambiguous_with = LinkSuspects(links);
       finding.certain = AllWait({}) && !guessed && !log_.reported.empty();
       if (!finding.certain) finding.probe = "the collectives that each of them launched before, in their order";
       findings.push_back(std::move(finding));
@@ -458,6 +460,7 @@ class Finder {
   // all at once: each may be the one that does not end.
   void TellOfLinks(int first, std::set<int>& told, Finding& finding) const {
     std::set<int> ranks, ends;
+    std::set<Link> links;
     std::vector<int> next = {first};
     while (!next.empty()) {
       const int rank = next.back();
@@ -465,19 +468,21 @@ class Finder {
       if (!ranks.insert(rank).second) continue;
       for (const CommOp* op : waits_.Of(rank)->together) {
         ends.insert({rank, op->peer});
+        links.insert(LinkOf(*op));
         if (IsInOtherEnd(*op)) next.push_back(op->peer);
       }
     }
     incident::TellSome(ranks, "ranks", finding.evidence, [&](int rank) { TellOfTransfers(rank, finding.evidence); });
-    for (const int rank : ranks)
-      for (const CommOp* op : waits_.Of(rank)->together) Add(finding.suspects, LinkOf(*op));
+    finding.suspects = LinkSuspects(links);
     finding.ambiguous_with = Suspects({ends.begin(), ends.end()});
     told.insert(ranks.begin(), ranks.end());
   }
 
   void TellOfTransfers(int rank, std::vector<std::string>& evidence) const {
+    size_t lines = 0;
     for (const CommOp* op : waits_.Of(rank)->together) {
       if (op->direction == Direction::kSend && IsInOtherEnd(*op)) continue;  // told by the receiver
+      if (++lines > kMostLines) break;
       evidence.push_back(fmt::format("rank {} is in {}, {}", rank, NameOf(log_, *op),
                                      standing_.Counterpart(*op) != nullptr
                                          ? "both ends of it are launched"
@@ -491,13 +496,16 @@ class Finder {
     return other != nullptr && (in == other || RunTogether(*in, *other));
   }
 
-  static Suspect LinkOf(const CommOp& op) {
-    return {Suspect::Kind::kLink, op.direction == Direction::kSend ? fmt::format("{}->{}", op.rank, op.peer)
-                                                                   : fmt::format("{}->{}", op.peer, op.rank)};
+  using Link = std::pair<int, int>;  // from, to
+  static Link LinkOf(const CommOp& op) {
+    return op.direction == Direction::kSend ? Link(op.rank, op.peer) : Link(op.peer, op.rank);
   }
 
-  static void Add(std::vector<Suspect>& suspects, Suspect suspect) {
-    if (std::find(suspects.begin(), suspects.end(), suspect) == suspects.end()) suspects.push_back(std::move(suspect));
+  static std::vector<Suspect> LinkSuspects(const std::set<Link>& links) {
+    std::vector<Suspect> suspects;
+    suspects.reserve(links.size());
+    for (const auto& [from, to] : links) suspects.push_back({Suspect::Kind::kLink, fmt::format("{}->{}", from, to)});
+    return suspects;
   }
 
   // Nobody can be named, and yet the job does not go on.

@@ -19,8 +19,8 @@ struct Wait {
   size_t ended = 0;         // members that have ended it
   bool somebody = false;    // those wait for ranks, too, that are not known
   bool guessed = false;     // that those wait for the ranks behind: the ends of these may be launched, or not needed
-  std::vector<const trace::CommOp*> apart,
-      together;  // transfers of it: whose peer is behind or not known, and the others
+  // Transfers of it: whose peer is behind or not known, and those that are there on both sides.
+  std::vector<const trace::CommOp*> apart, together;
 };
 
 class Waits {
@@ -35,9 +35,8 @@ class Waits {
   bool IsEnd(int rank) const;
   // All are in what it is in, and none has ended it.
   bool IsStuckTogether(int rank) const;
-  // Of such a wait: one of its ranks may be held by a rank that waits itself, or told nothing: by a send that it
-  // launched before, or because that rank can't run what is there on both sides before what else it runs together with
-  // it.
+  // Of such a wait: one of its ranks may be held by a rank that waits itself, or told nothing. It has sent to that one
+  // before, or that one exchanges with it together with what it waits in.
   bool IsHeld(const Wait& wait) const { return held_.contains(wait.op); }
 
  private:
