@@ -345,7 +345,7 @@ class Collector {
       if (name == name_of_id.end() || !groups_.contains(name->second)) continue;
       const uint32_t communicator = CommunicatorOf(name->second, "");
       const auto use = uses_.find({communicator, rank});
-      if (use != uses_.end() && NumberOr(id, -1) < use->second.id) continue;  // destroyed
+      if (use != uses_.end() && WholeNumber<int64_t>(id).value_or(-1) < use->second.id) continue;  // destroyed
       log_.counts.push_back({communicator, rank, CountAt(counts, "last_enqueued_collective"),
                              CountAt(counts, "last_completed_collective")});
     }
