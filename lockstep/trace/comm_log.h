@@ -95,8 +95,8 @@ struct CommLog {
   // The newest op was launched just before the log was taken: the job may have been running, and what the log shows may
   // be over a moment later.
   bool moving = false;
-  // Of some ops under way nobody knows whether they have begun, or even ended: they count as ended here. Or there may be
-  // some of which nothing is told.
+  // Of some ops under way nobody knows whether they have begun, or even ended: they count as ended here. Or there may
+  // be some of which nothing is told.
   bool unseen = false;
   std::map<int, std::string> hosts;    // of ranks, where known
   std::map<int, std::string> remarks;  // of ranks, to be added to evidence: "considered dead by NCCL's RAS"
