@@ -10,6 +10,7 @@ namespace lockstep::control {
 namespace {
 
 constexpr Seconds kStillAdvances{10};
+constexpr Seconds kToCatchUp{4};  // agents that gave up this process while it was stopped come anew, and say all
 
 }  // namespace
 
@@ -323,9 +324,13 @@ void Conductor::StopIsOverdue(EpochId epoch) {
   Handle(StopOverdue{epoch, {}, fleet_->Unstopped()});
 }
 
-void Conductor::WasAway() {
+void Conductor::WasAway(Nanos away) {
+  const Nanos now = clock_.Now();
   for (int node = 0; node < nodes(); ++node)
-    if (Of(node).standing == Standing::kLost) Of(node).since = clock_.Now();
+    if (Of(node).standing == Standing::kLost) Of(node).since = now;
+  for (std::optional<Wait>* wait : {&culprit_, &stop_, &stuck_, &probe_})
+    if (*wait) (*wait)->until = std::max((*wait)->until + away, now + ToNanos(kToCatchUp));
+  replay_.WasAway(away);
 }
 
 std::vector<std::string> Conductor::LostBeside(int node) const {

@@ -40,8 +40,9 @@ class Conductor {
   void Lost(int node, const std::string& why);
   void Handle(const EventBody& body);
   void Tick();
-  // This process itself was stopped for a while: who is lost had no chance to come back.
-  void WasAway();
+  // This process itself was stopped for so long: who is lost had no chance to come back, and what is waited for may
+  // have come, and is only heard now.
+  void WasAway(Nanos away);
   void Tell(int node, const Told& told);
   void TellAll(const Told& told);
 

@@ -25,23 +25,26 @@ std::string Name(const Told& told) {
   return std::holds_alternative<KillEpoch>(*command) ? "kill" : "other";
 }
 
-class TwoNodes : public testing::Test {
+class SomeNodes : public testing::Test {
  protected:
-  TwoNodes() {
+  explicit SomeNodes(std::vector<NodeSpec> nodes) {
     JobSpec job;
-    job.nodes = {{"a", 1, "a's"}, {"b", 1, "b's"}};
-    job.ranks = 2;
+    job.ranks = static_cast<int>(nodes.size());
+    job.nodes = std::move(nodes);
     job.policy.stuck_within = Seconds{5};
     const auto commands = *coordinator_.Handle(JobStarted{job});
     conductor_.Begin(commands);
-    for (const int node : {0, 1}) Say(node, AllSaid{});
+    AllSay(AllSaid{});
   }
 
   void Say(int node, const Said& said) { conductor_.Hear(node, said); }
+  void AllSay(const Said& said) {
+    for (int node = 0; node < conductor_.nodes(); ++node) Say(node, said);
+  }
   void Run() {
     Say(0, StoreAt{kFirst, "host", 1});
-    for (const int node : {0, 1}) Say(node, EventBody(EpochSpawned{kFirst}));
-    for (const int node : {0, 1}) Say(node, EventBody(LoopBegan{kFirst, clock_.Now(), {}}));
+    AllSay(EventBody(EpochSpawned{kFirst}));
+    AllSay(EventBody(LoopBegan{kFirst, clock_.Now(), {}}));
     EXPECT_EQ(state().mode, Mode::kRunning);
     told_.clear();
   }
@@ -63,6 +66,11 @@ class TwoNodes : public testing::Test {
                               if (Name(told) != "other") told_.push_back(fmt::format("{}: {}", node, Name(told)));
                             },
                         .carried = [](const Command&) {}}};
+};
+
+class TwoNodes : public SomeNodes {
+ protected:
+  TwoNodes() : SomeNodes({{"a", 1, "a's"}, {"b", 1, "b's"}}) {}
 };
 
 TEST_F(TwoNodes, TheStoreOfAnEpochIsAskedForBeforeItsSpawn) {
@@ -113,6 +121,57 @@ TEST_F(TwoNodesThatAreToEnd, WaitForWhoIsLostUntilItCountsAsGone) {
   EXPECT_TRUE(conductor_.IsGone(1));
   Say(0, EventBody(EpochStopped{kFirst}));
   EXPECT_EQ(state().mode, Mode::kFinished);
+}
+
+// This process is stopped for long, and all ranks end meanwhile.
+class ThreeNodesOfAStoppedCoordinator : public SomeNodes {
+ protected:
+  ThreeNodesOfAStoppedCoordinator() : SomeNodes({{"a", 1, "a's"}, {"b", 1, "b's"}, {"c", 1, "c's"}}) { Run(); }
+  void BeAway(Seconds seconds) {
+    clock_.Advance(seconds);
+    conductor_.WasAway(ToNanos(seconds));
+    conductor_.Tick();
+  }
+  void Crash() {
+    RankExited exited;
+    exited.epoch = kFirst;
+    exited.rank = RankId(1);
+    exited.status.signal = SIGKILL;
+    Say(1, EventBody(exited));
+    for (int i = 0; i < 20; ++i) Pass(Seconds{0.1});
+    ASSERT_EQ(state().mode, Mode::kStopping);
+  }
+  void Stop() {
+    for (int asked = 0; asked < 2; ++asked) conductor_.Handle(StopAsked{SIGTERM});
+    ASSERT_EQ(state().mode, Mode::kFinishing);
+  }
+};
+
+TEST_F(ThreeNodesOfAStoppedCoordinator, NobodyIsEvictedWhoseRanksEndedMeanwhile) {
+  conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+  Crash();
+  BeAway(Seconds{130});
+  AllSay(EventBody(EpochStopped{kFirst}));
+  EXPECT_THAT(state().evictions, IsEmpty());
+  EXPECT_EQ(state().mode, Mode::kChoosing);
+}
+
+TEST_F(ThreeNodesOfAStoppedCoordinator, TheJobEndsAsItWasAskedTo) {
+  Stop();
+  BeAway(Seconds{200});
+  AllSay(EventBody(EpochStopped{kFirst}));
+  EXPECT_EQ(state().mode, Mode::kFinished);
+  EXPECT_EQ(state().verdict, "stopped by SIGTERM");
+}
+
+TEST_F(ThreeNodesOfAStoppedCoordinator, WhoHadHisTimeBeforeIsStillGivenTheTimeToSayWhatHappened) {
+  Stop();
+  Pass(Seconds{4.9});
+  BeAway(Seconds{200});
+  Pass(Seconds{3.9});
+  EXPECT_EQ(state().mode, Mode::kFinishing);
+  Pass(Seconds{0.2});
+  EXPECT_EQ(state().mode, Mode::kFinished) << "none came anew";
 }
 
 }  // namespace

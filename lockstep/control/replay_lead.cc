@@ -29,6 +29,10 @@ void ReplayLead::Tick(Nanos now) {
   Tell();
 }
 
+void ReplayLead::WasAway(Nanos away) {
+  if (search_) search_->WasAway(away);
+}
+
 // The answer last: it leads out of the search.
 void ReplayLead::Tell() {
   if (!search_) return;

@@ -38,6 +38,8 @@ class ReplayLead {
   // Told at the next tick, if the job is still probing then.
   void Lost(int node);
   void Tick(Nanos now);
+  // This process itself was stopped for so long.
+  void WasAway(Nanos away);
   void EndUnless(const State& is_probing);
 
  private:

@@ -253,6 +253,14 @@ void ReplaySearch::Tick(Nanos now) {
   for (size_t i = 0; i < attempts_.size() && !over(); ++i) Look(attempts_[i], now);
 }
 
+void ReplaySearch::WasAway(Nanos away) {
+  began_ = began_ + away;
+  for (Attempt& attempt : attempts_) {
+    attempt.began = attempt.began + away;
+    if (attempt.troubled.value != 0) attempt.troubled = attempt.troubled + away;
+  }
+}
+
 void ReplaySearch::Lost(int node) {
   if (over()) return;
   End(fmt::format("node {} was lost meanwhile", NameOf(node)));

@@ -54,6 +54,8 @@ class ReplaySearch {
   // It will not come back, or another one has its place.
   void Lost(int node);
   void Tick(Nanos now);
+  // Whoever hears the nodes was stopped for so long: no node is late because of that.
+  void WasAway(Nanos away);
   // Nobody waits for its answer any more: all nodes are told.
   void Stop();
 
@@ -99,7 +101,7 @@ class ReplaySearch {
   Attempt* AttemptOf(int node, uint64_t run);
 
   const ReplayQuestion question_;
-  const Nanos began_;
+  Nanos began_;
   const Seconds share_;  // of the time that there is; runs, and waits for answers, are held below it
   std::map<int, ReplayReady> ready_;
   std::map<int, int> port_;  // where ranks could meet next, by node

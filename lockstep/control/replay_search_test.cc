@@ -13,6 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 constexpr Seconds kAtMost{600};  // so runs have 100 s
@@ -412,6 +413,21 @@ TEST(ReplaySearch, ItEndsInItsTime) {
 }
 
 // ---- what runs ----
+
+// Of whoever hears the nodes.
+TEST(ReplaySearch, WhatTimeAStopTookCountsForNobody) {
+  Conversation talk(Question(4));
+  talk.AllReady();
+  EXPECT_FALSE(talk.Play([](int, const ReplayRun&) { return std::nullopt; }).has_value());
+  const Seconds away{900};
+  talk.search_.WasAway(ToNanos(away));
+  talk.Wait(away.value);
+  EXPECT_FALSE(talk.search_.TakeAnswer().has_value());
+  for (const auto& [node, run] : std::exchange(talk.runs_, {})) talk.search_.Hear(node, talk.Well(run), talk.now_);
+  const auto answer = talk.PlayWithBad({});
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_THAT(answer->note, Not(HasSubstr("ended early")));
+}
 
 TEST(ReplaySearch, TheScriptRunsWhereItsVersionHasAsked) {
   for (const int version : {0, 2}) {

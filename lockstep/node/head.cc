@@ -177,9 +177,9 @@ void Head::Carried(const control::Announce& announce) {
   if (webhook_) webhook_->Post(incident::ToJson(incident));
 }
 
-void Head::WasAway() {
+void Head::WasAway(Nanos away) {
   judge_->LookAfresh();
-  conductor_->WasAway();
+  conductor_->WasAway(away);
 }
 
 void Head::Tick() {

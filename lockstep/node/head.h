@@ -62,8 +62,8 @@ class Head {
   // bounded time, while no checkpoint is whole that is near.
   Json Update(control::UpdateAsked asked);
   void Tick();
-  // This process itself was stopped for a while.
-  void WasAway();
+  // This process itself was stopped for so long.
+  void WasAway(Nanos away);
   // At the end of the run: gives the webhook its time, and the scheduler back what is not needed any more.
   void Drain();
 

@@ -297,10 +297,11 @@ void Lead::TellStandbys() {
 
 void Lead::Tick() {
   const Nanos now = clock_.Now();
-  const bool stalled = ticked_.value != 0 && now - ticked_ > ToNanos(kStalled);
+  const Nanos away = ticked_.value != 0 ? now - ticked_ : Nanos{};
+  const bool stalled = away > ToNanos(kStalled);
   (void)IsJustBack();
   ticked_ = now;
-  if (begun_ && stalled) head_.WasAway();
+  if (begun_ && stalled) head_.WasAway(away);
   BeginIfComplete();
   GiveUpIfTooLate();
   if (begun_) TellWhoStayedAway();
