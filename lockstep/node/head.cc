@@ -178,7 +178,7 @@ void Head::Carried(const control::Announce& announce) {
 }
 
 void Head::WasAway(Nanos away) {
-  judge_->LookAfresh();
+  LookAfresh();
   conductor_->WasAway(away);
 }
 

@@ -64,6 +64,8 @@ class Head {
   void Tick();
   // This process itself was stopped for so long.
   void WasAway(Nanos away);
+  // Nobody watched for a while: what was seen before says nothing about now.
+  void LookAfresh() { judge_->LookAfresh(); }
   // At the end of the run: gives the webhook its time, and the scheduler back what is not needed any more.
   void Drain();
 

@@ -435,7 +435,7 @@ void Node::Suspend() {
   head.Handle(control::JobPaused{});
   kill(getpid(), SIGSTOP);
   agent_->SignalWorkers(SIGCONT);
-  head.WasAway();
+  head.LookAfresh();  // the next tick says for how long we were away
   head.Handle(control::JobContinued{});
 }
 
