@@ -349,7 +349,9 @@ Nanos Conductor::LostSince() const {
 
 bool Conductor::IsUncommitted() const {
   const bool trains = nodes() > 1 && state_.mode == Mode::kRunning && !state_.unseen;
-  return trains && (lost_ > 0 || fleet_->commit().point.step < fleet_->commit().meet_from);
+  const Commit& newest = fleet_->commit();
+  const bool meets_anew = newest.meet_from > 0 && newest.point.step < newest.meet_from;
+  return trains && (lost_ > 0 || meets_anew);
 }
 
 Nanos Conductor::GoneBy() const {

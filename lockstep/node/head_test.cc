@@ -151,6 +151,19 @@ TEST_F(TrainingOnTwoNodes, AnUpdateAtOnceIsMadeAtOnceWhereCheckpointsAreWhole) {
   EXPECT_EQ(head_.state().mode, control::Mode::kStopping);
 }
 
+TEST_F(HeadOfTwoNodes, AnUpdateAtOnceIsMadeAtOnceBeforeTheFirstCheckpointToo) {
+  Head head(options_, clock_, Listener());
+  head.Keep(Journal());
+  ASSERT_TRUE(head.Resume().ok());
+  for (const int node : {0, 1}) head.Hear(node, control::Said(control::AllSaid{}));
+  for (const int node : {0, 1}) head.Hear(node, control::Said(control::EventBody(control::EpochSpawned{EpochId(1)})));
+  for (const int node : {0, 1})
+    head.Hear(node, control::Said(control::EventBody(control::LoopBegan{EpochId(1), clock_.Now(), {}})));
+  ASSERT_EQ(head.state().mode, control::Mode::kRunning);
+  head.Update({.env = {{"A", "1"}}, .now = true});
+  EXPECT_EQ(head.state().mode, control::Mode::kStopping);
+}
+
 TEST_F(HeadOfTwoNodes, WhoTakesOverSaysForWhomItWaitsAndNamesAllThatAreLost) {
   Head head(options_, clock_, Listener());
   head.Keep(Journal());
