@@ -45,6 +45,7 @@ void Conductor::Put(int node, Standing standing, Nanos since) {
   lost_ += (standing == Standing::kLost ? 1 : 0) - (Of(node).standing == Standing::kLost ? 1 : 0);
   Of(node).standing = standing;
   Of(node).since = since;
+  Of(node).left_us = false;
 }
 
 // ---- hearing ----
@@ -133,11 +134,17 @@ void Conductor::TellPending(int node, const Command& command) {
 }
 
 void Conductor::Lost(int node, const std::string& why) {
-  if (!Attends(node)) return;
+  if (!Attends(node) && !Of(node).left_us) return;
   Put(node, Standing::kLost, clock_.Now());
   fleet_->Away(node);
   if (state_.mode == Mode::kFinished) GiveUpPart(node);
   Handle(AgentLost{node, NameOf(node), why, clock_.Now()});
+}
+
+void Conductor::LeftUs(int node) {
+  if (!Attends(node)) return;
+  Put(node, Standing::kLost, clock_.Now());
+  Of(node).left_us = true;
 }
 
 // ---- what goes to disk ----

@@ -38,6 +38,9 @@ class Conductor {
   void Hear(int node, const Said& said);
   // Its agent is out of reach.
   void Lost(int node, const std::string& why);
+  // The same, but it gave up this process, which was stopped, and comes anew soon: nobody is told. Lost, if it does
+  // not.
+  void LeftUs(int node);
   void Handle(const EventBody& body);
   void Tick();
   // This process itself was stopped for so long: who is lost had no chance to come back, and what is waited for may
@@ -75,6 +78,7 @@ class Conductor {
   struct Node {
     Standing standing = Standing::kGone;
     Nanos since{};
+    bool left_us = false;  // lost, and not said to be
     bool asked_stop = false;
     Observed observed{};
     Nanos observed_at{};

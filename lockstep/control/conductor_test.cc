@@ -12,6 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::IsSupersetOf;
 
 constexpr EpochId kFirst{1};
 
@@ -19,6 +20,7 @@ constexpr EpochId kFirst{1};
 std::string Name(const Told& told) {
   if (std::holds_alternative<HostStore>(told)) return "store";
   if (std::holds_alternative<Commit>(told)) return "commit";
+  if (std::holds_alternative<WritePart>(told)) return "write";
   const auto* command = std::get_if<Command>(&told);
   if (command == nullptr) return "other";
   if (const auto* spawn = std::get_if<Spawn>(command)) return "spawn by " + spawn->store_host;
@@ -172,6 +174,22 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, WhoHadHisTimeBeforeIsStillGivenTheTimeTo
   EXPECT_EQ(state().mode, Mode::kFinishing);
   Pass(Seconds{0.2});
   EXPECT_EQ(state().mode, Mode::kFinished) << "none came anew";
+}
+
+TEST_F(ThreeNodesOfAStoppedCoordinator, NoPartIsAskedOfWhoHasYetToComeAnew) {
+  conductor_.LeftUs(2);
+  Say(0, FlushWanted{{kFirst, 3}});
+  EXPECT_THAT(told_, IsEmpty());
+  Say(2, AllSaid{kFirst});
+  EXPECT_THAT(told_, IsSupersetOf({"0: write", "1: write", "2: write"}));
+  EXPECT_THAT(state().lost_agents, IsEmpty());
+}
+
+TEST_F(ThreeNodesOfAStoppedCoordinator, WhoDoesNotComeAnewIsLost) {
+  conductor_.LeftUs(2);
+  EXPECT_THAT(state().lost_agents, IsEmpty());
+  conductor_.Lost(2, "its connection was lost");
+  EXPECT_EQ(state().lost_agents.count(2), 1U);
 }
 
 }  // namespace

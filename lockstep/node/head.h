@@ -56,6 +56,8 @@ class Head {
   void NoteUnreadable(const absl::Status& why);
   // Its agent is out of reach.
   void Lost(int node, const std::string& why);
+  // The same, but it gave up this process, which was stopped, and comes anew soon. Lost, if it does not.
+  void LeftUs(int node) { conductor_->LeftUs(node); }
   // Of the user: a stop, a pause, a drill.
   void Handle(const control::EventBody& body) { conductor_->Handle(body); }
   // `lockstep update`. The answer names the version, and why it was dropped if it was. One to come at once waits, for a

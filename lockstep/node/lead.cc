@@ -243,7 +243,10 @@ void Lead::Left(Peer peer, const std::string& why) {
   if (begun_ && agent.mapped().node >= 0) {
     peers_.erase(agent.mapped().node);
     if (head_.state().mode == control::Mode::kFinished) departed_.insert(agent.mapped().node);
-    if (IsJustBack()) return void(left_us_.emplace(agent.mapped().node, why));
+    if (IsJustBack()) {
+      left_us_.emplace(agent.mapped().node, why);
+      return head_.LeftUs(agent.mapped().node);
+    }
     return head_.Lost(agent.mapped().node, why);
   }
   const control::NodeSpec& node = agent.mapped().spec;
