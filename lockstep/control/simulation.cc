@@ -140,7 +140,7 @@ void Simulation::Check() {
     result_.replay_evictions = static_cast<int>(std::ranges::count(state().evictions, Role::kReplay, &Eviction::role));
     excused_ = !EverybodyIsHere() || AwaitsOthers();
   }
-  if (excused_) promises_.Excuse();
+  if (excused_ || schedule_.now() < caught_up_at_) promises_.Excuse();
   promises_.Check(state(), news);
 }
 

@@ -11,7 +11,9 @@ namespace lockstep::control {
 namespace {
 
 constexpr double kDiesInTheMiddle = 0.06;
-constexpr Seconds kTick{0.1};  // as in node/run.cc
+constexpr Seconds kTick{0.1};                          // as in node/run.cc
+constexpr Seconds kComeAnew{2}, kToCatchUp{4};         // as in node/lead.cc and conductor.cc
+constexpr Seconds kLastStop{10}, kKillArrives{0.015};  // all is healed later
 constexpr Seconds kLookForUnseen{0.5};
 
 }  // namespace
@@ -105,6 +107,7 @@ std::vector<Command> Simulation::Decide(EventBody body) {
   news_ = true;
   Mutate(body);
   promises_.Hear(state(), body);
+  if (const auto* overdue = std::get_if<StopOverdue>(&body)) CheckStuck(*overdue);
   if (IsSwallowed(body)) return {};
   const Mode before = state().mode;
   const bool unseen = state().unseen;
@@ -122,6 +125,16 @@ std::vector<Command> Simulation::Decide(EventBody body) {
   if (chosen && !chosen->unfit.empty() && before == Mode::kChoosing)
     ++result_.worlds[state().mode == Mode::kChoosing ? "not larger after all" : "not to be gone on with"];
   return DiesInTheMiddle(*commands) ? std::vector<Command>() : *std::move(commands);
+}
+
+// Whoever is said to be stuck is, or had no chance to say that its ranks have ended.
+void Simulation::CheckStuck(const StopOverdue& overdue) {
+  for (const int node : overdue.nodes) {
+    const int machine = cluster_.MachineAt(node);
+    const bool ended = !cluster_.IsDead(machine) && !cluster_.HasRanks(machine) && !cluster_.MayRunOn(machine);
+    if (ended && schedule_.now() < caught_up_at_ && network_.IsOpenTo(machine))
+      promises_.Break(fmt::format("ranks of node {} had ended while nobody could hear of it", NameOf(node)));
+  }
 }
 
 void Simulation::Mutate(EventBody& body) const {
@@ -152,9 +165,9 @@ bool Simulation::IsSwallowed(const EventBody& body) const {
     return is(kNeverGone) || (is(kAwaitForever) && state().awaited.contains(gone->node));
   if (std::holds_alternative<EpochStopped>(body))
     return (is(kGoneRunsOn) && SomeAreAway()) || (is(kVacantRunsOn) && !state().vacated.empty());
-  if (const auto* overdue = std::get_if<StopOverdue>(&body)) {
+  if (std::holds_alternative<StopOverdue>(body)) {
     if (is_end) return is(kEndForever) || is(kGoneRunsOn);  // it would end what that leaves waiting
-    return is(kStopForever) && overdue->nodes.empty();
+    return is(kStopForever) && !state().fault.plan.evict.empty();
   }
   const auto* probed = std::get_if<Probed>(&body);
   const bool by_time = probed != nullptr && !probed->unanswered.empty();
@@ -208,6 +221,9 @@ void Simulation::Carried(const Command& command) {
   if (const auto* vacate = std::get_if<control::Vacate>(&command)) Vacate(vacate->node);
   if (const auto* resize = std::get_if<control::Resize>(&command)) Resize(resize->from);
   finished_ = finished_ || std::holds_alternative<Finish>(command);
+  if (std::holds_alternative<KillEpoch>(command) && stops_after_kill_ && schedule_.now() < ToNanos(kLastStop))
+    schedule_.In(kKillArrives,
+                 [this, duration = *std::exchange(stops_after_kill_, std::nullopt)] { StopCoordinator(duration); });
 }
 
 // ---- its process ----
@@ -240,6 +256,34 @@ void Simulation::KillCoordinator() {
   leads_ = false;
   network_.Close();
   schedule_.In(chance_.Between(0.2, 3), [this, forgets] { ResumeCoordinator(forgets); });
+}
+
+// For so long that agents give it up: what they say meanwhile goes nowhere.
+void Simulation::StopCoordinator(Seconds duration) {
+  if (!leads_ || finished_ || disk_.rows.empty()) return;
+  Tell("the coordinator's process is stopped for {:.1f} s", duration.value);
+  cluster_.Disturb();
+  news_ = true;
+  leads_ = false;
+  network_.Close();
+  schedule_.In(duration, [this, duration] { ContinueCoordinator(duration); });
+}
+
+// As in node/lead.cc: its first tick is before it has heard anybody.
+void Simulation::ContinueCoordinator(Seconds away) {
+  Tell("the coordinator's process goes on");
+  news_ = leads_ = true;
+  caught_up_at_ = schedule_.now() + ToNanos(kToCatchUp);
+  network_.Open();
+  for (int node = 0; node < conductor_->nodes(); ++node) conductor_->LeftUs(node);
+  if (plan_.mutant != Mutant::kBlameOthers) conductor_->WasAway(ToNanos(away));
+  conductor_->Tick();
+  for (int machine = 0; machine < cluster_.machines(); ++machine)
+    schedule_.In(chance_.Between(0, 1), [this, machine] { network_.Connect(machine); });
+  schedule_.In(kComeAnew, [this] {
+    for (int node = 0; leads_ && node < conductor_->nodes(); ++node)
+      if (!network_.IsUp(cluster_.MachineAt(node))) conductor_->Lost(node, "its connection was lost");
+  });
 }
 
 void Simulation::ResumeCoordinator(bool forgets) {

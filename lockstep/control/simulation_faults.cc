@@ -8,7 +8,8 @@
 namespace lockstep::control {
 namespace {
 
-constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kStop = 0.2, kNodeLost = 0.08, kUpdates = 0.15;
+constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kStop = 0.2, kNodeLost = 0.08, kUpdates = 0.15,
+                 kCoordinatorStops = 0.1;
 constexpr double kTwoAtOnce = 0.35, kCoordinatorToo = 0.4, kFirstNode = 0.3;
 constexpr Seconds kAdoption{60};  // as in node/run.cc
 
@@ -27,6 +28,7 @@ void Simulation::PlanFaults() {
                  [this] { AskStop(); });
   if (chance_.Hits(kNodeLost)) schedule_.In(chance_.Between(kFaultsFrom, kFaultsUntil), [this] { LoseANode(); });
   PlanUpdates();
+  PlanStop();
   PlanWorlds();
   if (state().spec.observe_only) schedule_.In(chance_.Between(20, 40), [this] { AskStopUntilItEnds(); });
   // What happens in the first moments, too, may never be written down.
@@ -44,6 +46,15 @@ void Simulation::PlanUpdates() {
     if (chance.Hits(0.7)) asked.code = asked.hash = fmt::format("code {}", i);
     schedule_.In(chance.Between(kFaultsFrom, kFaultsUntil), [this, asked] { AskForUpdate(asked); });
   }
+}
+
+// By chances of their own, too.
+void Simulation::PlanStop() {
+  Chance chance(plan_.seed + 9'000'000'011);
+  if (!chance.Hits(kCoordinatorStops)) return;
+  const Seconds at = chance.Between(kFaultsFrom, 9), duration = chance.Between(4, 10);
+  const bool in_the_middle_of_it = chance.Hits(0.7);
+  schedule_.In(at, [=, this] { in_the_middle_of_it ? void(stops_after_kill_ = duration) : StopCoordinator(duration); });
 }
 
 // Machines are lost, some at once, some while the loss of the one before is under way; others come, and some of them

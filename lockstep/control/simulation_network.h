@@ -46,6 +46,10 @@ class Network {
     listener_.connected(machine);
   }
 
+  // Nothing but a process at the other end keeps its agent from being there.
+  bool IsOpenTo(int machine) const { return schedule_.now() >= links_[static_cast<size_t>(machine)].barred_until; }
+  bool IsUp(int machine) const { return links_[static_cast<size_t>(machine)].up; }
+
   // Something that it was told is still on its way.
   bool IsLate(int machine) const { return schedule_.now() < links_[static_cast<size_t>(machine)].last_down; }
 

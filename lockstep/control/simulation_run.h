@@ -55,6 +55,7 @@ class Simulation {
   // ---- and decides
   void Handle(const EventBody& body);
   std::vector<Command> Decide(EventBody body);
+  void CheckStuck(const StopOverdue& overdue);
   void Mutate(EventBody& body) const;
   bool IsSwallowed(const EventBody& body) const;
   bool SomeAreAway() const;
@@ -69,6 +70,8 @@ class Simulation {
   void Lead(const std::vector<Command>& commands);
   void Tick();
   void KillCoordinator();
+  void StopCoordinator(Seconds duration);
+  void ContinueCoordinator(Seconds away);
   void ResumeCoordinator(bool forgets);
 
   // ---- simulation_machines.cc: who takes part
@@ -85,6 +88,7 @@ class Simulation {
   // ---- simulation_faults.cc: what breaks, and what users ask for
   void PlanFaults();
   void PlanUpdates();
+  void PlanStop();
   void PlanWorlds();
   void BreakSomething();
   void Accuse(int machine);
@@ -132,6 +136,8 @@ class Simulation {
   bool forgets_ = false;                        // a mutant tells an agent that is back nothing
   int machines_asked_ = 0, machines_came_ = 0;  // asked: and not come yet
   std::map<std::string, int> network_alerts_;   // by token
+  std::optional<Seconds> stops_after_kill_;     // so long, when next it has had ranks killed
+  Nanos caught_up_at_;                          // after it was stopped
   bool finished_ = false, node_lost_ = false, stop_asked_ = false;
   // Of many nodes not every event may cost a look at all.
   bool news_ = true;     // something that Check() looks at may have changed since it did
