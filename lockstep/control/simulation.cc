@@ -149,7 +149,7 @@ void Simulation::CheckEnd() {
   for (int machine = 0; machine < cluster_.machines(); ++machine) {
     const int node = cluster_.NodeOf(machine);
     const bool is_given_up =
-        (node >= 0 && conductor_->IsGone(node)) || cluster_.MayRunOn(machine) || network_.IsLate(machine);
+        (node >= 0 && conductor_->IsGone(node)) || cluster_.MayRunOn(machine) || schedule_.now() < killed_by_[machine];
     if (cluster_.HasRanks(machine) && !is_given_up)
       promises_.Break(fmt::format("the job is over, and ranks of node {} run on", cluster_.NameOf(machine)));
   }

@@ -40,6 +40,8 @@ void Simulation::Down(int node, const Told& told) {
   const bool may_repeat = on_disk == nullptr && !std::holds_alternative<FetchKept>(told);
   const int machine = cluster_.MachineAt(node);
   network_.ToAgent(machine, may_repeat, [this, machine, told] { cluster_.Tell(machine, told); });
+  const auto* command = std::get_if<Command>(&told);
+  if (command && std::holds_alternative<KillEpoch>(*command)) killed_by_[machine] = network_.ToldBy(machine);
 }
 
 // It is told its place, or that it has none: then whatever it runs ends.

@@ -50,8 +50,8 @@ class Network {
   bool IsOpenTo(int machine) const { return schedule_.now() >= links_[static_cast<size_t>(machine)].barred_until; }
   bool IsUp(int machine) const { return links_[static_cast<size_t>(machine)].up; }
 
-  // Something that it was told is still on its way.
-  bool IsLate(int machine) const { return schedule_.now() < links_[static_cast<size_t>(machine)].last_down; }
+  // When all that it has been told by now is there.
+  Nanos ToldBy(int machine) const { return links_[static_cast<size_t>(machine)].last_down; }
 
   // It is out of the job: nothing from it is heard any more.
   void Refuse(int machine) {

@@ -136,6 +136,7 @@ class Simulation {
   bool forgets_ = false;                        // a mutant tells an agent that is back nothing
   int machines_asked_ = 0, machines_came_ = 0;  // asked: and not come yet
   std::map<std::string, int> network_alerts_;   // by token
+  std::map<int, Nanos> killed_by_;              // when the newest order to kill its ranks is there, by machine
   std::optional<Seconds> stops_after_kill_;     // so long, when next it has had ranks killed
   Nanos caught_up_at_;                          // after it was stopped
   bool finished_ = false, node_lost_ = false, stop_asked_ = false;
