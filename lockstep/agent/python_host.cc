@@ -165,8 +165,9 @@ void PythonHost::HearStore() {
   const Json message = Json::parse(packet->text, nullptr, false);
   if (!message.is_object()) return StoreLost();
   store_imports_ = false;
-  const uint64_t epoch = std::exchange(store_asked_, 0);
-  if (epoch == 0 || message.value("epoch", uint64_t{0}) != epoch) return;
+  const auto epoch = message.value("epoch", uint64_t{0});
+  if (epoch == 0 || epoch != store_asked_) return;  // of an epoch before: the other answer follows
+  store_asked_ = 0;
   const int port = message.value("port", 0);
   torch_ = message.value("torch", torch_);
   if (port == 0) {

@@ -23,25 +23,20 @@ printf '{"event":"ready","ok":true,"torch":"2.0"}' >&$LOCKSTEP_STARTER_FD
 exec sleep 1000
 )";
 
+// Answers only once it was asked for the stores of two epochs.
+constexpr const char* kSlowStoreHost = R"(#!/bin/bash
+for epoch in 1 2; do dd bs=64K count=1 status=none <&$LOCKSTEP_STARTER_FD >/dev/null; done
+for epoch in 1 2; do printf '{"event":"store","epoch":%d,"port":700%d}' $epoch $epoch >&$LOCKSTEP_STARTER_FD; done
+)";
+
 class Helpers : public testing::Test {
  protected:
   Helpers() {
     std::string folder = testing::TempDir() + "lockstep-helpers-XXXXXX";
     folder_ = mkdtemp(folder.data());
     spec_.python = folder_ + "/python";
-    std::ofstream(spec_.python) << kSilentZygote;
-    std::filesystem::permissions(spec_.python, std::filesystem::perms::owner_all);
     spec_.ranks = 1;
     spec_.command = {"train.py"};
-    host_.emplace(spec_, clock_, poller_,
-                  PythonHost::Listener{
-                      .ready = [this] { poller_.Stop(); },
-                      .store = [this](uint64_t epoch, int port) { said_ = fmt::format("store {} {}", epoch, port); },
-                      .spawned = [](uint64_t, const std::vector<pid_t>&) { FAIL(); },
-                      .spawn_failed = [this](uint64_t, const std::string& error) { said_ = error; },
-                      .note = [this](const std::string& text) { note_ = text; }});
-    host_->Start();
-    poller_.Run(Seconds{1}, [] {});
   }
   ~Helpers() override {
     host_.reset();
@@ -50,6 +45,34 @@ class Helpers : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
+  void Start(const char* python) {
+    std::ofstream(spec_.python) << python;
+    std::filesystem::permissions(spec_.python, std::filesystem::perms::owner_all);
+    host_.emplace(spec_, clock_, poller_,
+                  PythonHost::Listener{.ready = [this] { poller_.Stop(); },
+                                       .store =
+                                           [this](uint64_t epoch, int port) {
+                                             said_ = fmt::format("store {} {}", epoch, port);
+                                             poller_.Stop();
+                                           },
+                                       .spawned = [](uint64_t, const std::vector<pid_t>&) { FAIL(); },
+                                       .spawn_failed = [this](uint64_t, const std::string& error) { said_ = error; },
+                                       .note = [this](const std::string& text) { note_ = text; }});
+    host_->Start();
+  }
+  // Until the host says something. False: it does not.
+  bool Hear() {
+    int seconds = 0;
+    poller_.Run(Seconds{1}, [&] {
+      if (++seconds == 20) poller_.Stop();
+    });
+    return seconds < 20;
+  }
+  void StartSilentZygote() {
+    Start(kSilentZygote);
+    ASSERT_TRUE(Hear());
+    ASSERT_TRUE(host_->zygote_ok());
+  }
   void Pass(Seconds seconds) {
     clock_.Advance(seconds);
     host_->Tick();
@@ -69,7 +92,7 @@ class Helpers : public testing::Test {
 };
 
 TEST_F(Helpers, AZygoteThatDoesNotAnswerIsKilledAndWorkersStartByExec) {
-  ASSERT_TRUE(host_->zygote_ok());
+  StartSilentZygote();
   Pipe pipe = MakePipe().value();
   std::vector<Stdio> stdio(1);
   stdio[0] = {std::move(pipe.write), std::move(pipe.read)};
@@ -84,6 +107,7 @@ TEST_F(Helpers, AZygoteThatDoesNotAnswerIsKilledAndWorkersStartByExec) {
 }
 
 TEST_F(Helpers, AStoreHostThatDoesNotAnswerLeavesTheStoreToRankZero) {
+  StartSilentZygote();
   host_->AskStore(3, 0);
   Pass(Seconds{14});
   EXPECT_EQ("", said_);
@@ -92,7 +116,17 @@ TEST_F(Helpers, AStoreHostThatDoesNotAnswerLeavesTheStoreToRankZero) {
   EXPECT_THAT(note_, HasSubstr("rank 0 hosts the rendezvous store: its host did not answer"));
 }
 
+TEST_F(Helpers, TheStoreOfAnEarlierEpochIsNotTakenForTheOneThatIsWaitedFor) {
+  spec_.start_method = StartMethod::kExec;
+  Start(kSlowStoreHost);
+  ASSERT_TRUE(Hear());  // that it is ready
+  for (const uint64_t epoch : {1, 2}) host_->AskStore(epoch, 0);
+  ASSERT_TRUE(Hear());
+  EXPECT_EQ("store 2 7002", said_);
+}
+
 TEST_F(Helpers, StoppedOnesEndWithTheirOwner) {
+  StartSilentZygote();
   const std::vector<pid_t> zygote = Children(getpid());
   ASSERT_EQ(1u, zygote.size());
   kill(zygote[0], SIGSTOP);
