@@ -48,16 +48,18 @@ class Helpers : public testing::Test {
   void Start(const char* python) {
     std::ofstream(spec_.python) << python;
     std::filesystem::permissions(spec_.python, std::filesystem::perms::owner_all);
-    host_.emplace(spec_, clock_, poller_,
-                  PythonHost::Listener{.ready = [this] { poller_.Stop(); },
-                                       .store =
-                                           [this](uint64_t epoch, int port) {
-                                             said_ = fmt::format("store {} {}", epoch, port);
-                                             poller_.Stop();
-                                           },
-                                       .spawned = [](uint64_t, const std::vector<pid_t>&) { FAIL(); },
-                                       .spawn_failed = [this](uint64_t, const std::string& error) { said_ = error; },
-                                       .note = [this](const std::string& text) { note_ = text; }});
+    host_.emplace(
+        spec_, clock_, poller_,
+        PythonHost::Listener{.ready = [this] { poller_.Stop(); },
+                             .store =
+                                 [this](uint64_t epoch, int port) {
+                                   said_ = fmt::format("store {} {}", epoch, port);
+                                   poller_.Stop();
+                                 },
+                             .spawned = [](uint64_t, const std::vector<pid_t>&) { FAIL(); },
+                             .spawn_failed = [](uint64_t, const std::string& error) { FAIL() << error; },
+                             .unspawned = [this](uint64_t epoch) { said_ = fmt::format("unspawned {}", epoch); },
+                             .note = [this](const std::string& text) { note_ = text; }});
     host_->Start();
   }
   // Until the host says something. False: it does not.
@@ -101,8 +103,10 @@ TEST_F(Helpers, AZygoteThatDoesNotAnswerIsKilledAndWorkersStartByExec) {
   Pass(Seconds{14});
   EXPECT_TRUE(host_->spawning());
   Pass(Seconds{2});
-  EXPECT_THAT(said_, HasSubstr("did not answer within 15 s and was killed"));
+  EXPECT_EQ("unspawned 1", said_);
+  EXPECT_THAT(note_, HasSubstr("did not answer within 15 s and was killed"));
   EXPECT_FALSE(host_->spawning() || host_->zygote_ok());
+  EXPECT_TRUE(host_->zygote_ends());
   EXPECT_EQ(SIGKILL, EndOfZygote());
 }
 
