@@ -14,8 +14,9 @@
 namespace lockstep::agent {
 namespace {
 
-constexpr Seconds kAnswer{15};   // a fork takes 0.01 s; a helper that is stopped answers never
-constexpr Seconds kImport{120};  // of torch, from a file system that is slow
+constexpr Seconds kAnswer{15};                      // a fork takes 0.01 s; a helper that is stopped answers never
+constexpr Seconds kImport{120};                     // of torch, from a file system that is slow
+constexpr Seconds kSlowImport{60}, kNoImport{600};  // by the zygote, for which all wait: said, given up
 constexpr const char* kThreadVariables[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"};
 
 // One thread during the import, so that the fork is safe; what workers shall see instead travels beside it.
@@ -84,6 +85,7 @@ void PythonHost::StartZygote() {
                           STDERR_FILENO, pair->second.get());
   if (!pid.ok()) return ZygoteLost(Message(pid.status()));
   zygote_pid_ = *pid;
+  import_began_ = clock_.Now();
   zygote_ = std::move(pair->first);
   poller_.Watch(zygote_.get(), [this] { HearZygote(); });
 }
@@ -221,13 +223,19 @@ bool PythonHost::Spawn(const EpochPlan& plan, const std::vector<int>& ranks, con
 
 void PythonHost::Tick() {
   const Nanos now = clock_.Now();
+  const auto imports_for = [&](Seconds least) { return !known_ && now - import_began_ >= ToNanos(least); };
   const auto spawn_is_late = [&] { return spawn_asked_ != 0 && now >= spawn_by_; };
   const auto store_is_late = [&] { return store_asked_ != 0 && now >= store_by_; };
   // What is late may be here: we too may have been stopped.
-  while (spawn_is_late() && HearZygote()) {
+  while ((imports_for(kSlowImport) || spawn_is_late()) && HearZygote()) {
   }
   while (store_is_late() && HearStore()) {
   }
+  if (imports_for(kSlowImport) && !std::exchange(told_slow_, true))
+    listener_.note(fmt::format("{}: still importing torch after {} s; without it after {} s workers start by exec",
+                               spec_.node_name, kSlowImport.value, kNoImport.value));
+  if (imports_for(kNoImport))
+    ZygoteLost(fmt::format("the zygote process had not imported torch within {} s and was killed", kNoImport.value));
   if (spawn_is_late())
     ZygoteLost(fmt::format("the zygote process did not answer within {} s and was killed", kAnswer.value));
   if (store_is_late()) {

@@ -79,6 +79,8 @@ class PythonHost {
   uint64_t store_asked_ = 0;  // epoch that waits for a port; 0 = none
   uint64_t spawn_asked_ = 0;
   Nanos store_by_, spawn_by_;   // when the answer must have come
+  Nanos import_began_;          // by the zygote
+  bool told_slow_ = false;      // the user, of that import
   bool store_imports_ = false;  // it has torch to import before it can answer
   bool known_ = false, zygote_ok_ = false, has_torch_ = false, store_refused_ = false;
   std::string why_, torch_;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <filesystem>
@@ -23,6 +24,17 @@ printf '{"event":"ready","ok":true,"torch":"2.0"}' >&$LOCKSTEP_STARTER_FD
 exec sleep 1000
 )";
 
+// As that one; who opens the pipe beside it knows that it has said so.
+constexpr const char* kToldZygote = R"(#!/bin/bash
+printf '{"event":"ready","ok":true,"torch":"2.0"}' >&$LOCKSTEP_STARTER_FD
+: >$0.said
+exec sleep 1000
+)";
+
+constexpr const char* kImportHangs = R"(#!/bin/bash
+exec sleep 1000
+)";
+
 // Answers only once it was asked for the stores of two epochs.
 constexpr const char* kSlowStoreHost = R"(#!/bin/bash
 for epoch in 1 2; do dd bs=64K count=1 status=none <&$LOCKSTEP_STARTER_FD >/dev/null; done
@@ -36,6 +48,7 @@ class Helpers : public testing::Test {
     folder_ = mkdtemp(folder.data());
     spec_.python = folder_ + "/python";
     spec_.ranks = 1;
+    spec_.node_name = "a";
     spec_.command = {"train.py"};
   }
   ~Helpers() override {
@@ -108,6 +121,33 @@ TEST_F(Helpers, AZygoteThatDoesNotAnswerIsKilledAndWorkersStartByExec) {
   EXPECT_FALSE(host_->spawning() || host_->zygote_ok());
   EXPECT_TRUE(host_->zygote_ends());
   EXPECT_EQ(SIGKILL, EndOfZygote());
+}
+
+TEST_F(Helpers, AnImportThatTakesLongIsToldAndGivenUpInTheEnd) {
+  Start(kImportHangs);
+  Pass(Seconds{59});
+  EXPECT_EQ("", note_);
+  Pass(Seconds{2});
+  EXPECT_EQ("a: still importing torch after 60 s; without it after 600 s workers start by exec", note_);
+  note_.clear();
+  Pass(Seconds{538});
+  EXPECT_EQ("", note_) << "it is said once";
+  EXPECT_FALSE(host_->known());
+  Pass(Seconds{2});
+  EXPECT_TRUE(host_->known());
+  EXPECT_FALSE(host_->zygote_ok());
+  EXPECT_EQ("the zygote process had not imported torch within 600 s and was killed", host_->why());
+  EXPECT_EQ(SIGKILL, EndOfZygote());
+}
+
+TEST_F(Helpers, WhatIsThereIsReadBeforeItIsTakenForLate) {
+  const std::string said = spec_.python + ".said";
+  ASSERT_EQ(0, mkfifo(said.c_str(), 0600));
+  Start(kToldZygote);
+  std::ifstream(said).get();  // blocks until it is opened there too
+  Pass(Seconds{1000});
+  EXPECT_TRUE(host_->zygote_ok());
+  EXPECT_EQ("", note_);
 }
 
 TEST_F(Helpers, AStoreHostThatDoesNotAnswerLeavesTheStoreToRankZero) {
