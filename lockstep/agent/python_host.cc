@@ -82,7 +82,7 @@ void PythonHost::StartZygote() {
   environment["LOCKSTEP_ZYGOTE_PRELOAD"] = Lookup(environment, "LD_PRELOAD", "");
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
   auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._zygote"}, environment, "/", STDERR_FILENO,
-                          STDERR_FILENO, pair->second.get());
+                          STDERR_FILENO, pair->second.get(), false);
   if (!pid.ok()) return ZygoteLost(Message(pid.status()));
   zygote_pid_ = *pid;
   import_began_ = clock_.Now();
@@ -147,7 +147,7 @@ void PythonHost::StartStoreHost() {
   Environment environment = PythonEnvironment(spec_, false);
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
   auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._store"}, environment, "/", STDERR_FILENO, STDERR_FILENO,
-                          pair->second.get());
+                          pair->second.get(), false);
   if (!pid.ok()) return StoreLost();
   store_pid_ = *pid;
 }
