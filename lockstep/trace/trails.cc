@@ -183,7 +183,8 @@ class Joiner {
     if (trail.owner().second == kDataLibrary) return;  // it says nothing of communication
     log_.reported.push_back(rank);
     if (!IsWhole(trail)) cut_.insert(rank);
-    if (trail.no_communicator > 0) unseen_.insert(rank);
+    // Else they are single ops, of objects that were not understood.
+    if (trail.no_communicator > 0 && trail.communicators.size() >= LS_TRAIL_COMMUNICATORS) unseen_.insert(rank);
     Told told;
     for (const ls_communicator& own : trail.communicators)
       told.communicators.push_back(own.id == 0 ? nullptr : &members_.at(own.id));

@@ -196,6 +196,11 @@ TEST(Trails, WhoHasCommunicatorsOfWhichNothingIsToldMayBeInThem) {
   EXPECT_THAT(log.doubt + log.blind_spot, IsEmpty());
   trails[1].no_communicator = trails[2].no_communicator = 1;
   log = JoinTrails(trails);
+  EXPECT_FALSE(log.unseen) << "ops of one whose connecting was not seen: there is room for more";
+  EXPECT_THAT(log.doubt + log.blind_spot, IsEmpty());
+  for (const size_t full : {1, 2})
+    while (trails[full].communicators.size() < LS_TRAIL_COMMUNICATORS) AddCommunicator(trails[full], 0, 0, 0);
+  log = JoinTrails(trails);
   EXPECT_TRUE(log.unseen);
   EXPECT_THAT(log.doubt, HasSubstr("communicators of which nothing is told"));
   EXPECT_EQ(log.blind_spot, "of some communicators of 2 rank(s), 1 the first of them, nothing is told");
