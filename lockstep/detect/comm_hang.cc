@@ -164,7 +164,7 @@ void FindOtherAmounts(const Standing& standing, std::vector<Finding>& findings) 
 bool IsTooSoon(const trace::CommLog& log, const CommThresholds& thresholds) {
   int64_t oldest = -1;
   for (const CommOp& op : log.ops) {
-    if (op.state == trace::OpState::kCompleted) continue;
+    if (op.state == trace::OpState::kCompleted || op.duration_ns >= 0) continue;  // failed ones have ended, too
     if (op.age_ns < 0) return false;
     oldest = std::max(oldest, op.age_ns);
   }

@@ -240,6 +240,21 @@ TEST(CommHang, NothingIsCertainOfAJobThatMoved) {
   EXPECT_THAT(diagnosis.findings[0].probe, HasSubstr("second look"));
 }
 
+// What failed was under way for as long as its time was, and is over.
+TEST(CommHang, AFailedOpDoesNotMakeWhatJustBeganAHang) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 9, rank == 0 ? 9 : 10);
+  for (trace::CommOp& op : job.log().ops)
+    if (op.sequence == 10) op.state = OpState::kStarted, op.age_ns = 1'000'000;
+  trace::CommOp& failed = job.log().ops.back();
+  failed.age_ns = failed.duration_ns = 60'000'000'000;
+  EXPECT_THAT(job.Diagnose().findings, IsEmpty());
+  for (trace::CommOp& op : job.log().ops)
+    if (op.sequence == 10) op.age_ns = op.duration_ns = 60'000'000'000;
+  EXPECT_THAT(Named(job.Diagnose()), ElementsAre(0)) << "nothing else is under way";
+}
+
 TEST(CommHang, NothingIsCertainWhereOpsAreNotSeenToEnd) {
   Job job;
   const uint32_t world = job.AddGroup({0, 1});
