@@ -503,6 +503,43 @@ TEST(CommHang, WhoIsHeldInASendIsNotInWhatItLaunchedBehind) {
   }
 }
 
+// It has reported, and is in nothing: what it launched has ended.
+TEST(CommHang, WhoIsHeldInASendWaitsForWhoHasNotLaunchedItsReceive) {
+  for (const bool whole : {true, false}) {
+    Job job;
+    const uint32_t pipe = job.AddGroup({0, 1, 2});
+    job.Transfer(pipe, 1, Direction::kSend, 2, OpState::kCompleted);
+    job.Transfer(pipe, 2, Direction::kReceive, 1, OpState::kCompleted);
+    job.Transfer(pipe, 1, Direction::kSend, 2);
+    job.Transfer(pipe, 1, Direction::kReceive, 0);
+    job.Transfer(pipe, 0, Direction::kSend, 1);
+    if (whole) job.log().whole = {0, 1, 2};
+    const CommDiagnosis diagnosis = job.Diagnose();
+    ASSERT_EQ(diagnosis.findings.size(), 1U);
+    EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kNonCommunicationHang);
+    EXPECT_THAT(Named(diagnosis), ElementsAre(2));
+    EXPECT_THAT(
+        diagnosis.findings[0].evidence,
+        ElementsAre(HasSubstr(whole ? "rank 1 waits in a send to rank 2 in communicator 0; rank 2 has not launched"
+                                    : "rank 2 has no end of it under way")));
+    EXPECT_FALSE(diagnosis.findings[0].certain);
+  }
+}
+
+// Its receive has ended, and so it holds nobody.
+TEST(CommHang, WhoHasEndedItsReceiveHoldsNobody) {
+  Job job;
+  const uint32_t pipe = job.AddGroup({0, 1, 2});
+  job.Transfer(pipe, 1, Direction::kSend, 2);
+  job.Transfer(pipe, 2, Direction::kReceive, 1, OpState::kCompleted);
+  job.Transfer(pipe, 1, Direction::kReceive, 0);
+  job.Transfer(pipe, 0, Direction::kSend, 1);
+  job.log().whole = {0, 1, 2};
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].suspects.at(0).name, "0->1");
+}
+
 // By what rank 1 runs together neither it nor rank 0 can go on; nobody else explains it.
 TEST(CommHang, WhoMayBeHeldIsToldWhereNobodyElseCanBe) {
   Job job;
