@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -237,11 +238,15 @@ std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank, const std:
 }
 
 absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const Environment& extra,
-                                   const std::string& cwd, int out, int err, int inherit) {
+                                   const std::string& cwd, int out, int err, int inherit, bool outlives_us) {
   ChildImage image = MakeImage(argv, extra);
   LS_ASSIGN_OR_RETURN(Pipe failure, MakePipe());
-  const pid_t pid = fork();
+  const pid_t own = getpid(), pid = fork();
   if (pid < 0) return Errno(errno, "fork");
+  if (pid == 0 && !outlives_us) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != own) _exit(127);  // it has ended already
+  }
   if (pid == 0) RunChild(image, cwd.c_str(), out, err, inherit, failure.write.get());
   failure.write.Close();
   int error = 0;

@@ -46,9 +46,10 @@ std::string Lookup(const Environment& extra, const std::string& name, const std:
 
 // Starts `argv` with `extra` laid over the inherited environment, in a session of its own, in `cwd`, with the given
 // stdout and stderr and stdin from /dev/null. `inherit` (-1 = none) stays open in it. Sets LOCKSTEP_WORKER_PID to the
-// new pid. Errors: what execve said.
+// new pid. `outlives_us`: false: it is killed when the thread that calls this ends, however it does. Errors: what
+// execve said.
 absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const Environment& extra,
-                                   const std::string& cwd, int out, int err, int inherit);
+                                   const std::string& cwd, int out, int err, int inherit, bool outlives_us = true);
 
 // The script (or module) and its arguments with ${local_rank} filled in, and the same behind `python -u [-m]`. `code`:
 // as in EpochPlan.

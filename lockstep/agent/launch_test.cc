@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <thread>
 
 namespace lockstep::agent {
 namespace {
@@ -187,6 +188,14 @@ TEST(StartProcess, GivesEnvironmentFolderPidAndOutput) {
   EXPECT_EQ(ReadAll(out[0]), fmt::format("b {0} {0}\n/usr\n", *pid));
   close(out[0]);
   waitpid(*pid, nullptr, 0);
+}
+
+TEST(StartProcess, EndsWithWhoHasStartedIt) {
+  pid_t pid = 0;
+  std::thread([&] { pid = StartProcess({"/bin/sleep", "20"}, {}, "/", 1, 2, -1, false).value(); }).join();
+  int status = 0;
+  ASSERT_EQ(pid, waitpid(pid, &status, 0));
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
 }
 
 TEST(StartProcess, SaysWhatExecSaid) {

@@ -8,15 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/agent/collectors.h"
-#include "lockstep/agent/wire.h"
 #include "lockstep/agent/workers.h"
 #include "lockstep/base/log.h"
 
 namespace lockstep::agent {
 namespace {
 
-constexpr Seconds kAnswer{15};   // a fork takes 0.01 s; a helper that is stopped answers never
-constexpr Seconds kImport{120};  // of torch, from a file system that is slow
+constexpr Seconds kAnswer{15};                      // a fork takes 0.01 s; a helper that is stopped answers never
+constexpr Seconds kImport{120};                     // of torch, from a file system that is slow
+constexpr Seconds kSlowImport{60}, kNoImport{600};  // by the zygote, for which all wait: said, given up
 constexpr const char* kThreadVariables[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"};
 
 // One thread during the import, so that the fork is safe; what workers shall see instead travels beside it.
@@ -82,18 +82,23 @@ void PythonHost::StartZygote() {
   environment["LOCKSTEP_ZYGOTE_PRELOAD"] = Lookup(environment, "LD_PRELOAD", "");
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
   auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._zygote"}, environment, "/", STDERR_FILENO,
-                          STDERR_FILENO, pair->second.get());
+                          STDERR_FILENO, pair->second.get(), false);
   if (!pid.ok()) return ZygoteLost(Message(pid.status()));
   zygote_pid_ = *pid;
+  import_began_ = clock_.Now();
   zygote_ = std::move(pair->first);
   poller_.Watch(zygote_.get(), [this] { HearZygote(); });
 }
 
-void PythonHost::HearZygote() {
-  std::optional<Packet> packet = ReceivePacket(zygote_.get());
-  if (!packet) return;
-  if (packet->closed) return ZygoteLost("the zygote process ended");
-  const Json message = Json::parse(packet->text, nullptr, false);
+bool PythonHost::HearZygote() {
+  const std::optional<Packet> packet = ReceivePacket(zygote_.get());
+  if (packet) TakeFromZygote(*packet);
+  return packet.has_value();
+}
+
+void PythonHost::TakeFromZygote(const Packet& packet) {
+  if (packet.closed) return ZygoteLost("the zygote process ended");
+  const Json message = Json::parse(packet.text, nullptr, false);
   if (!message.is_object()) return ZygoteLost("the zygote process said what can't be read");
   const std::string event = message.value("event", "");
   if (event == "ready") {
@@ -118,12 +123,13 @@ void PythonHost::HearZygote() {
 void PythonHost::ZygoteLost(const std::string& why) {
   if (zygote_.valid()) poller_.Forget(zygote_.get());
   zygote_.Close();
+  if (zygote_pid_ > 0) KillTree(zygote_pid_);
   if (known_ && zygote_ok_) listener_.note("workers start by exec from now on: " + why);
   zygote_ok_ = false;
   if (why_.empty()) why_ = why;
   const uint64_t waiting = std::exchange(spawn_asked_, 0);
   if (!std::exchange(known_, true)) listener_.ready();
-  if (waiting != 0) listener_.spawn_failed(waiting, why);
+  if (waiting != 0) listener_.unspawned(waiting);
 }
 
 // From the zygote where there is one (10 ms, shared pages), else by exec (pays the import of torch once per run).
@@ -141,7 +147,7 @@ void PythonHost::StartStoreHost() {
   Environment environment = PythonEnvironment(spec_, false);
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
   auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._store"}, environment, "/", STDERR_FILENO, STDERR_FILENO,
-                          pair->second.get());
+                          pair->second.get(), false);
   if (!pid.ok()) return StoreLost();
   store_pid_ = *pid;
 }
@@ -158,15 +164,20 @@ void PythonHost::AskStore(uint64_t epoch, int port) {
   if (!store_.valid() || !SendPacket(store_.get(), request.dump()).ok()) StoreLost();
 }
 
-void PythonHost::HearStore() {
-  std::optional<Packet> packet = ReceivePacket(store_.get());
-  if (!packet) return;
-  if (packet->closed) return StoreLost();
-  const Json message = Json::parse(packet->text, nullptr, false);
+bool PythonHost::HearStore() {
+  const std::optional<Packet> packet = ReceivePacket(store_.get());
+  if (packet) TakeFromStore(*packet);
+  return packet.has_value();
+}
+
+void PythonHost::TakeFromStore(const Packet& packet) {
+  if (packet.closed) return StoreLost();
+  const Json message = Json::parse(packet.text, nullptr, false);
   if (!message.is_object()) return StoreLost();
   store_imports_ = false;
-  const uint64_t epoch = std::exchange(store_asked_, 0);
-  if (epoch == 0 || message.value("epoch", uint64_t{0}) != epoch) return;
+  const auto epoch = message.value("epoch", uint64_t{0});
+  if (epoch == 0 || epoch != store_asked_) return;  // of an epoch before: the other answer follows
+  store_asked_ = 0;
   const int port = message.value("port", 0);
   torch_ = message.value("torch", torch_);
   if (port == 0) {
@@ -200,20 +211,34 @@ bool PythonHost::Spawn(const EpochPlan& plan, const std::vector<int>& ranks, con
     fds.push_back(stdio[static_cast<size_t>(rank)].out.get());
     fds.push_back(stdio[static_cast<size_t>(rank)].err.get());
   }
+  const absl::Status sent = SendPacket(zygote_.get(), request, fds);
+  if (!sent.ok()) {
+    ZygoteLost(Message(sent));
+    return false;
+  }
   spawn_asked_ = plan.epoch;
   spawn_by_ = clock_.Now() + ToNanos(kAnswer);
-  const absl::Status sent = SendPacket(zygote_.get(), request, fds);
-  if (!sent.ok()) ZygoteLost(Message(sent));
   return true;
 }
 
 void PythonHost::Tick() {
   const Nanos now = clock_.Now();
-  if (spawn_asked_ != 0 && now >= spawn_by_) {
-    if (zygote_pid_ > 0) KillTree(zygote_pid_);
-    ZygoteLost(fmt::format("the zygote process did not answer within {} s and was killed", kAnswer.value));
+  const auto imports_for = [&](Seconds least) { return !known_ && now - import_began_ >= ToNanos(least); };
+  const auto spawn_is_late = [&] { return spawn_asked_ != 0 && now >= spawn_by_; };
+  const auto store_is_late = [&] { return store_asked_ != 0 && now >= store_by_; };
+  // What is late may be here: we too may have been stopped.
+  while ((imports_for(kSlowImport) || spawn_is_late()) && HearZygote()) {
   }
-  if (store_asked_ != 0 && now >= store_by_) {
+  while (store_is_late() && HearStore()) {
+  }
+  if (imports_for(kSlowImport) && !std::exchange(told_slow_, true))
+    listener_.note(fmt::format("{}: still importing torch after {} s; without it after {} s workers start by exec",
+                               spec_.node_name, kSlowImport.value, kNoImport.value));
+  if (imports_for(kNoImport))
+    ZygoteLost(fmt::format("the zygote process had not imported torch within {} s and was killed", kNoImport.value));
+  if (spawn_is_late())
+    ZygoteLost(fmt::format("the zygote process did not answer within {} s and was killed", kAnswer.value));
+  if (store_is_late()) {
     if (store_pid_ > 0) KillTree(store_pid_);
     listener_.note("rank 0 hosts the rendezvous store: its host did not answer in time and was killed");
     StoreLost();

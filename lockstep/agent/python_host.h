@@ -1,7 +1,7 @@
 // The starter's Python helpers: the zygote, which forks workers from an interpreter that has imported torch, and the
 // store host, which holds the rendezvous store outside the ranks. Both are optional: without torch there is neither,
-// and workers start by exec. One that does not answer in time is killed, and it goes on without. Single-threaded;
-// requests are answered through callbacks from the poller.
+// and workers start by exec. One that does not answer in time is killed, and it goes on without: workers that the
+// zygote was to fork then start by exec too. Single-threaded; requests are answered through callbacks from the poller.
 #pragma once
 
 #include <sys/types.h>
@@ -12,6 +12,7 @@
 
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/agent/wire.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/poller.h"
@@ -30,6 +31,9 @@ class PythonHost {
     std::function<void(uint64_t epoch, int port)> store;  // port 0: there is no store host; rank 0 must host it
     std::function<void(uint64_t epoch, std::vector<pid_t>)> spawned;  // by the zygote
     std::function<void(uint64_t epoch, std::string error)> spawn_failed;
+    // The zygote was lost before it said that it had forked them; some may be there, or come once its process has
+    // ended.
+    std::function<void(uint64_t epoch)> unspawned;
     std::function<void(const std::string& text)> note;  // for the user, once
   };
 
@@ -40,7 +44,8 @@ class PythonHost {
   void Start();
   // `port`: where it shall listen, if that is free; 0: anywhere.
   void AskStore(uint64_t epoch, int port);
-  // Workers for these ranks. stdio: by rank. False: it can't, for their variables and arguments are too much.
+  // Workers for these ranks. stdio: by rank. False: none was forked, for their variables and arguments are too much, or
+  // the zygote takes nothing.
   bool Spawn(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio);
 
   bool known() const { return known_; }  // what it can do
@@ -48,6 +53,7 @@ class PythonHost {
   const std::string& why() const { return why_; }      // one line on why the zygote is not used; empty if it is
   const std::string& torch() const { return torch_; }  // its version; empty: unknown
   bool spawning() const { return spawn_asked_ != 0; }
+  bool zygote_ends() const { return zygote_pid_ > 0 && !zygote_.valid(); }  // it was lost, and is not reaped yet
   // True for our helpers, which are not left-overs of an epoch.
   bool Owns(pid_t pid) const { return pid == zygote_pid_ || pid == store_pid_; }
   void Reaped(pid_t pid);
@@ -56,8 +62,11 @@ class PythonHost {
  private:
   void StartZygote();
   void StartStoreHost();
-  void HearZygote();
-  void HearStore();
+  // False: there is nothing to be heard now.
+  bool HearZygote();
+  bool HearStore();
+  void TakeFromZygote(const Packet& packet);
+  void TakeFromStore(const Packet& packet);
   void ZygoteLost(const std::string& why);
   void StoreLost();
 
@@ -70,6 +79,8 @@ class PythonHost {
   uint64_t store_asked_ = 0;  // epoch that waits for a port; 0 = none
   uint64_t spawn_asked_ = 0;
   Nanos store_by_, spawn_by_;   // when the answer must have come
+  Nanos import_began_;          // by the zygote
+  bool told_slow_ = false;      // the user, of that import
   bool store_imports_ = false;  // it has torch to import before it can answer
   bool known_ = false, zygote_ok_ = false, has_torch_ = false, store_refused_ = false;
   std::string why_, torch_;

@@ -70,7 +70,7 @@ absl::Status RankHost::BeginZygote() {
     environment[name] = std::string("1");  // g++ 12 warns of the literal
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair.second.get());
   LS_ASSIGN_OR_RETURN(zygote_pid_, StartProcess({program_.python, "-u", "-m", "lockstep._zygote"}, environment, "/",
-                                                STDERR_FILENO, STDERR_FILENO, pair.second.get()));
+                                                STDERR_FILENO, STDERR_FILENO, pair.second.get(), false));
   zygote_ = std::move(pair.first);
   pair.second.Close();
   LS_ASSIGN_OR_RETURN(const Json ready, Answer(zygote_.get(), kImportLimitMs));
@@ -127,7 +127,7 @@ absl::StatusOr<pid_t> RankHost::Exec(const RankStart& rank) const {
   }
   const std::vector<std::string>& script = CommandOf(rank);
   command.insert(command.end(), script.begin(), script.end());
-  return StartProcess(command, environment, program_.cwd, log.get(), log.get(), -1);
+  return StartProcess(command, environment, program_.cwd, log.get(), log.get(), -1, false);
 }
 
 absl::StatusOr<std::vector<pid_t>> RankHost::Start(const std::vector<RankStart>& ranks) {

@@ -71,6 +71,8 @@ class Starter {
   void EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids);
   void TellSpawned();
   void SpawnFailed(uint64_t epoch, const std::string& error);
+  void Unspawned(uint64_t epoch);
+  void StartByExec();
 
   void KillEpoch(uint64_t epoch, Seconds grace, int signal = SIGTERM, const std::vector<int>& suspects = {});
   bool IsNear();
@@ -108,6 +110,7 @@ class Starter {
   Joining joining_;
   Fd directory_, signals_;
   std::optional<EpochPlan> plan_;  // being spawned
+  Nanos exec_by_;  // its zygote is lost: what that has forked ends first, or has until then; 0 = it is not
   DroppedOutput told_;
   bool killing_ = false, ending_ = false;
   bool forked_ = false;        // the workers of the epoch, by the zygote
@@ -148,6 +151,7 @@ Starter::Starter(RunSpec spec, BoardMap board)
              .store = [this](uint64_t epoch, int port) { store_.Answered(epoch, port); },
              .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { EpochRuns(epoch, pids); },
              .spawn_failed = [this](uint64_t epoch, const std::string& error) { SpawnFailed(epoch, error); },
+             .unspawned = [this](uint64_t epoch) { Unspawned(epoch); },
              .note = [this](const std::string& text) { Note(text); }}),
       store_(spec_, host_,
              {.is_at =
@@ -311,6 +315,7 @@ void Starter::BeginEpoch(const EpochPlan& plan) {
   if (workers_.epoch() == plan.epoch) return TellSpawned();
   if (!AllGone() || killing_) return SpawnFailed(plan.epoch, "workers of the epoch before still run");
   plan_ = plan;
+  exec_by_ = Nanos{};
   anew_ = false;
   workers_.Expect();
   shared_memory_.Begin();
@@ -395,6 +400,20 @@ void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {
   for (const auto& [rank, pid] : std::exchange(kept_, {})) KillTree(pid);  // they are in an epoch that has not begun
   if (killing_) return StopIfAllGone();
   agent_.Tell({{"event", "spawn_failed"}, {"epoch", epoch}, {"error", error}});
+}
+
+void Starter::Unspawned(uint64_t epoch) {
+  if (killing_) return SpawnFailed(epoch, "");
+  exec_by_ = clock_.Now() + ToNanos(kLeave);
+  StartByExec();
+}
+
+// Two workers of one rank would meet in the rendezvous store.
+void Starter::StartByExec() {
+  const bool some_are_left = !KillLeftOvers().empty() || host_.zygote_ends();
+  if (some_are_left && clock_.Now() < exec_by_) return;  // SIGCHLD brings us back here
+  exec_by_ = Nanos{};
+  StartWorkers(*plan_);
 }
 
 // An epoch ends.
@@ -503,6 +522,7 @@ void Starter::Reap() {
     if (const auto worker = workers_.Reaped(pid, status, clock_.Now())) TellExit(*worker);
   }
   if (killing_) StopIfAllGone();
+  if (plan_ && exec_by_.value != 0) StartByExec();
 }
 
 void Starter::TellExit(const Worker& worker) {
@@ -566,7 +586,7 @@ void Starter::Tick() {
     TellDeaf();
     ForceKill();
   }
-  if (killing_) Reap();
+  if (killing_ || exec_by_.value != 0) Reap();
   if (ending_ && !plan_ && now >= leave_at_) return LeaveTheStuck();
   if (near_until_.value != 0) {
     if (now < near_until_ && IsNear()) return poller_.SetPeriod(kNearTick);

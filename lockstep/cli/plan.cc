@@ -91,17 +91,17 @@ absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const pl
   }
   const double transfers = one.step[plan::Part::kPipeline] / one.step.total().value;
   if (flags.out.empty() && transfers < kMuch) return absl::OkStatus();
-  const absl::StatusOr<plan::StepGraph> step = plan::BuildStepGraph(one.workload, rates);
-  if (!step.ok()) return flags.out.empty() ? absl::OkStatus() : step.status();
-  const plan::StepTimes times = plan::Simulate(*step);
-  Json& graph = report["graph"] = {
-      {"layout", plan::LayoutText(one.workload)}, {"ops", step->ops.size()}, {"step_time_s", times.total.value}};
+  Json& graph = report["graph"] = {{"layout", plan::LayoutText(one.workload)}};
   if (transfers >= kMuch)
     graph["note"] = fmt::format(
         "transfers between stages take {:.2g} % of the step; the closed form has every stage wait for all of them, and "
-        "may "
-        "be more than 2 % off",
+        "may be more than 2 % off",
         100 * transfers);
+  const absl::StatusOr<plan::StepGraph> step = plan::BuildStepGraph(one.workload, rates);
+  if (!step.ok() && flags.out.empty()) return absl::OkStatus();  // too large for a graph; the note stands
+  LS_RETURN_IF_ERROR(step.status());
+  const plan::StepTimes times = plan::Simulate(*step);
+  graph["ops"] = step->ops.size(), graph["step_time_s"] = times.total.value;
   if (flags.out.empty()) return absl::OkStatus();
   const absl::StatusOr<std::vector<std::string>> files = WriteStep(*step, times, flags.out);
   if (!files.ok()) return FailedPrecondition("{}", Message(files.status()));  // a full disk is no plan that doesn't fit

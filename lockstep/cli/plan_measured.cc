@@ -85,9 +85,10 @@ Json AssumedOf(const std::vector<std::string>& paths, const std::vector<plan::Me
   return all;
 }
 
-absl::StatusOr<std::vector<plan::MeasuredRun>> RunsOfTrace(const CalibrateFlags& flags) {
+absl::StatusOr<std::vector<plan::MeasuredRun>> RunsOfTrace(const CalibrateFlags& flags, std::string& model_note) {
   if (flags.trace.empty()) return std::vector<plan::MeasuredRun>();
   LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags.work));
+  model_note = question.model_note;
   const plan::Cluster& cluster = question.clusters.front();
   plan::Workload work = cluster.base;
   work.zero = 1;
@@ -128,7 +129,8 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
     for (const plan::MeasuredRun& run : table.runs)
       if (run.Measured().step_s > 0 && !run.guesses().sizes) runs.push_back(&run);
   }
-  LS_ASSIGN_OR_RETURN(const std::vector<plan::MeasuredRun> profile, RunsOfTrace(flags));
+  std::string model_note;
+  LS_ASSIGN_OR_RETURN(const std::vector<plan::MeasuredRun> profile, RunsOfTrace(flags, model_note));
   const size_t whole = runs.size();
   for (const plan::MeasuredRun& run : profile) runs.push_back(&run);
   if (flags.fresh && whole == 0 && flags.tables.empty())
@@ -141,8 +143,10 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
         "none has a step_time_s, or its model's sizes",
         flags.tables.front(), skipped, rows);
   LS_ASSIGN_OR_RETURN(const std::string presets, PlanPresets());
-  LS_ASSIGN_OR_RETURN(const plan::Calibration base,
-                      plan::ReadCalibration(flags.work.calibration.empty() ? presets : flags.work.calibration));
+  const absl::StatusOr<plan::Calibration> read =
+      plan::ReadCalibration(flags.work.calibration.empty() ? presets : flags.work.calibration);
+  if (!flags.fresh) LS_RETURN_IF_ERROR(read.status());
+  const plan::Calibration base = flags.fresh ? plan::Calibration() : *read;
   const plan::Calibrated calibrated = plan::Calibrate(runs, known, flags.fresh ? nullptr : &base);
   const plan::Calibration& calibration = calibrated.calibration;
   const std::string about = fmt::format("Fitted by `lockstep plan calibrate` to {} measured runs{}.", whole,
@@ -151,11 +155,12 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
   Json report = {{"folder", flags.out},
                  {"runs", whole},
                  {"skipped", skipped},
-                 {"assumed", AssumedOf(flags.tables, tables, base)},
+                 {"assumed", AssumedOf(flags.tables, tables, read.ok() ? *read : calibration)},
                  {"mean_error", plan::MeanError(runs, calibration)},
                  {"scatter_unseen", calibration.hardware.begin()->second.scatter},
                  {"doubt_unseen", calibration.hardware.begin()->second.doubt}};
   if (flags.rows) report["rows"] = RowsOf(runs, calibrated);
+  if (!model_note.empty()) report["model_note"] = model_note;
   if (profile.empty()) return report;
   report["parts_of_trace"] = profile.size();
   report["mean_error_before"] = plan::MeanError(runs, base);

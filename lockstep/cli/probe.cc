@@ -30,12 +30,18 @@ struct CompareFlags {
   bool learn = false, json = false;
 };
 
+absl::StatusOr<Endpoint> PeerOf(const char* flag, const std::string& text) {
+  absl::StatusOr<Endpoint> peer = probe::ParsePeer(text);
+  if (!peer.ok()) return InvalidArgument("{}: {}", flag, Message(peer.status()));
+  return peer;
+}
+
 absl::Status TakePeers(const ProbeFlags& flags, probe::TestOptions& options) {
   if (flags.peers.empty() != flags.listen.empty())
     return InvalidArgument("expected both --peers and --listen, or neither");
   for (size_t begin = 0; !flags.peers.empty() && begin <= flags.peers.size();) {
     const size_t end = std::min(flags.peers.find(',', begin), flags.peers.size());
-    LS_ASSIGN_OR_RETURN(const Endpoint place, probe::ParsePeer(flags.peers.substr(begin, end - begin)));
+    LS_ASSIGN_OR_RETURN(const Endpoint place, PeerOf("--peers", flags.peers.substr(begin, end - begin)));
     for (const Endpoint& other : options.nodes) {
       if (EndpointText(other) == EndpointText(place))
         return InvalidArgument("--peers: expected each node once, found {} twice", EndpointText(place));
@@ -45,7 +51,7 @@ absl::Status TakePeers(const ProbeFlags& flags, probe::TestOptions& options) {
   }
   if (options.nodes.empty()) return absl::OkStatus();
   if (options.nodes.size() < 2) return InvalidArgument("--peers: expected all nodes, at least 2, found 1");
-  LS_ASSIGN_OR_RETURN(const Endpoint self, probe::ParsePeer(flags.listen));
+  LS_ASSIGN_OR_RETURN(const Endpoint self, PeerOf("--listen", flags.listen));
   for (size_t i = 0; i < options.nodes.size(); ++i) {
     options.self = i;
     if (EndpointText(options.nodes[i]) == EndpointText(self)) return absl::OkStatus();

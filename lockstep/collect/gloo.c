@@ -318,7 +318,8 @@ static void begin_transfer(const void* buffer, uint8_t function, int peer, uint6
 }
 
 /* The transfers of a buffer that go in one direction have ended: `peer` is known at last. Those of a buffer that is
- * being deleted may go in any (LS_OTHER): nobody waited for them (since -1), nobody knows how they ended. */
+ * being deleted may go in any (LS_OTHER): nobody waited for them (since -1), nobody knows how they ended, and only the
+ * launch is known. */
 static void end_transfers(const void* buffer, uint8_t function, int peer, uint8_t state, int64_t since, int64_t now) {
   struct ls_trail* trail = ls_collect_trail();
   if (trail == NULL) return;
@@ -411,18 +412,32 @@ static void add_wait(struct op* op, uint8_t direction, int peer, int64_t waited)
 
 typedef bool (*wait_function)(void* buffer, int* peer, int64_t timeout_ms);
 
+struct wait { /* outside of collectives */
+  void* buffer;
+  uint8_t direction;
+  int* peer;
+  int64_t begin;
+  bool there;
+};
+
+/* Also on the way of an exception, which is how gloo says that the time is up. */
+static void end_wait(const struct wait* wait) {
+  struct ls_trail* trail = ls_collect_trail();
+  const int64_t now = ls_collect_now();
+  if (trail != NULL) ls_collect_waited(trail, wait->begin, now); /* a sender, too: it goes when its receiver is ready */
+  end_transfers(wait->buffer, wait->direction, wait->there ? *wait->peer : LS_NO_PEER,
+                wait->there ? LS_OP_COMPLETED : LS_OP_FAILED, wait->begin, now);
+}
+
 static bool wait_for(uint8_t direction, wait_function original, void* buffer, int* peer, int64_t timeout_ms) {
   int own = LS_NO_PEER;
   if (peer == NULL) peer = &own; /* gloo tells whose message it was only where it is asked */
   struct op* op = current;
   const int64_t begin = ls_collect_now();
   if (op == NULL || op->trail == NULL) {
-    const bool there = original(buffer, peer, timeout_ms);
-    struct ls_trail* trail = ls_collect_trail();
-    const int64_t now = ls_collect_now();
-    if (trail != NULL) ls_collect_waited(trail, begin, now); /* a sender, too: it goes when its receiver is ready */
-    end_transfers(buffer, direction, there ? *peer : LS_NO_PEER, there ? LS_OP_COMPLETED : LS_OP_FAILED, begin, now);
-    return there;
+    struct wait wait __attribute__((cleanup(end_wait))) = {buffer, direction, peer, begin, false};
+    wait.there = original(buffer, peer, timeout_ms);
+    return wait.there;
   }
   show_wait(op, direction, direction == LS_SEND ? op->receiver : op->sender);
   const bool there = original(buffer, peer, timeout_ms);
@@ -442,7 +457,7 @@ bool gloo_wait_receive(void* buffer, int* peer, int64_t timeout_ms) {
 EXPORT void gloo_delete_buffer(void* buffer) __asm__(DELETE_BUFFER);
 void gloo_delete_buffer(void* buffer) {
   if (__atomic_load_n(&transfers_under_way, __ATOMIC_ACQUIRE) != 0)
-    end_transfers(buffer, LS_OTHER, LS_NO_PEER, LS_OP_FAILED, -1, ls_collect_now());
+    end_transfers(buffer, LS_OTHER, LS_NO_PEER, LS_OP_LAUNCHED, -1, ls_collect_now());
   ORIGINAL(gloo_delete_buffer, DELETE_BUFFER)(buffer);
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -61,17 +62,24 @@ class Gloo : public testing::Test {
     const std::array<const void*, 2> options = {&context, &turns};
     Find<void(const void*)>("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE")(options.data());
   }
-  static void Send(Context& context, Buffer& buffer) {
+  static void Launch(Context& context, Buffer& buffer) {
     Buffer* made = nullptr;
     Find<void*(Buffer**, Context*, Buffer*, size_t)>("_ZN4gloo7Context19createUnboundBufferEPvm")(&made, &context,
                                                                                                   &buffer, 64);
     ASSERT_EQ(made, &buffer);
     Find<void(Buffer*, int, uint64_t, size_t, size_t)>("_ZN4gloo9transport3tcp13UnboundBuffer4sendEimmm")(made, 1, 0, 0,
                                                                                                           64);
+  }
+  static void Wait(Buffer& buffer) {
     Find<bool(Buffer*, int*, int64_t)>(
         "_ZN4gloo9transport3tcp13UnboundBuffer8waitSendEPiNSt6chrono8durationIlSt5ratio"
-        "ILl1ELl1000EEEE")(made, nullptr, 1000);
+        "ILl1ELl1000EEEE")(&buffer, nullptr, 1000);
   }
+  static void Send(Context& context, Buffer& buffer) {
+    Launch(context, buffer);
+    Wait(buffer);
+  }
+  static void Delete(Buffer& buffer) { Find<void(Buffer*)>("_ZN4gloo9transport3tcp13UnboundBufferD0Ev")(&buffer); }
 
   static ls_trail* Map() {
     for (const auto& entry : std::filesystem::directory_iterator(getenv("LOCKSTEP_TRAILS"))) {
@@ -110,6 +118,47 @@ TEST_F(Gloo, AnOpInWhichNothingIsSentIsNotTold) {
   EXPECT_EQ(trail->left_ns, left) << "it was by itself all along";
   EXPECT_EQ(trail->communicator[0].launched, 2u);
   EXPECT_EQ(trail->communicator[0].ended, 2u);
+}
+
+TEST_F(Gloo, OfASendThatNobodyWaitedForTheLaunchIsKnown) {
+  Context context;
+  Connect(context);
+  ls_trail* trail = Map();
+  Buffer buffer;
+  buffer.transport = &buffer;
+  const size_t before = Ended(*trail).size();
+  Launch(context, buffer);
+  Delete(buffer);
+  std::vector<ls_record> ended = Ended(*trail);
+  ASSERT_EQ(ended.size(), before + 1);
+  EXPECT_EQ(ended.back().body.op.state, LS_OP_LAUNCHED);
+  Send(context, buffer);
+  Delete(buffer);
+  ended = Ended(*trail);
+  ASSERT_EQ(ended.size(), before + 2);
+  EXPECT_EQ(ended.back().body.op.state, LS_OP_COMPLETED);
+}
+
+TEST_F(Gloo, ASendWhoseWaitThrowsHasFailed) {
+  Context context;
+  Connect(context);
+  ls_trail* trail = Map();
+  Buffer buffer;
+  buffer.transport = &buffer;
+  AllReduce(context);
+  const size_t before = Ended(*trail).size();
+  const int64_t left = trail->left_ns;
+  auto* waits = reinterpret_cast<void (**)()>(dlsym(RTLD_DEFAULT, "fake_gloo_waits"));
+  ASSERT_NE(waits, nullptr);
+  *waits = [] { throw std::runtime_error("Timed out waiting 1000ms for send operation to complete"); };
+  EXPECT_THROW(Send(context, buffer), std::runtime_error);
+  *waits = nullptr;
+  Delete(buffer);
+  const std::vector<ls_record> ended = Ended(*trail);
+  ASSERT_EQ(ended.size(), before + 1);
+  EXPECT_EQ(ended.back().body.op.state, LS_OP_FAILED);
+  EXPECT_NE(ended.back().body.op.alone, LS_UNKNOWN) << "so long it was waited for";
+  EXPECT_GT(trail->left_ns, left) << "it was not by itself";
 }
 
 // In a process of its own: entries are never free again.

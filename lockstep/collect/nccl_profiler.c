@@ -531,19 +531,18 @@ static int record_state(int version, void* event, int state, const void* argumen
   return NCCL_SUCCESS;
 }
 
-/* NCCL has stopped the communicator's proxies. What is still under way was aborted, and NCCL tells of it no more: it
- * failed, or, where only the launch is known, was launched. The communicator's entry in the trail stays: what comes
- * late all the same finds nothing. */
+/* NCCL has stopped the communicator's proxies, so what is still under way was aborted; or they are another one's, from
+ * which it was split, and what they still have to tell comes too late. How it ended nobody knows. The communicator's
+ * entry in the trail stays: what comes late finds nothing. */
 static int finalize(void* context) {
   struct ls_trail* trail = ls_collect_trail();
   const uint64_t communicator = (uint64_t)(uintptr_t)context - 1;
   if (trail == NULL || communicator >= LS_TRAIL_COMMUNICATORS) return NCCL_SUCCESS;
-  for (int i = 0; i < kAhead; ++i) await_workers(trail, (uint32_t)communicator, 0);
   for (size_t i = 0; i < kSlots; ++i) {
     const uint64_t handle = handle_in(&ls_nccl_slots[i], (uint32_t)communicator);
     const struct content* op = content_of(handle, kOp);
     if (op != NULL)
-      end_op(trail, op, handle, LS_OP_FAILED, kLook);
+      end_op(trail, op, handle, LS_OP_LAUNCHED, kLook);
     else if (handle != 0)
       give_back(handle);
   }

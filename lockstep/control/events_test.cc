@@ -82,7 +82,7 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "bad_epoch",  "first_epoch",  "load_first",  "standbys",
                                            "layout",     "reports",      "stuck_nodes", "unstopped_nodes",
                                            "env",        "step_time_s",  "can_ask",     "withdrawn",
-                                           "note"};
+                                           "note",       "same"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

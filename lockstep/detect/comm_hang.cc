@@ -164,7 +164,7 @@ void FindOtherAmounts(const Standing& standing, std::vector<Finding>& findings) 
 bool IsTooSoon(const trace::CommLog& log, const CommThresholds& thresholds) {
   int64_t oldest = -1;
   for (const CommOp& op : log.ops) {
-    if (op.state == trace::OpState::kCompleted) continue;
+    if (op.state == trace::OpState::kCompleted || op.duration_ns >= 0) continue;  // failed ones have ended, too
     if (op.age_ns < 0) return false;
     oldest = std::max(oldest, op.age_ns);
   }
@@ -230,7 +230,7 @@ class Finder {
       for (const int rank : wait.behind)
         if (waits_.IsEnd(rank) && !waits_.IsStuckTogether(rank) && !explained.contains(rank))
           Tell(wait.in, ToRank(wait, rank), since, rank, standing_.HasReported(rank) ? ends[rank] : missing[rank]);
-      if (waits_.IsHeld(wait)) TellOfSends(wait, missing);
+      if (waits_.IsHeld(wait)) TellOfSends(wait, ends, missing);
       if (IsLeft(wait) && !explained.contains(wait.in.front())) TellOfOwn(wait, since, ends);
     }
     // Whoever says nothing may be the one that nobody knows.
@@ -288,12 +288,13 @@ class Finder {
     return *wait.op;
   }
 
-  // Its ranks may be held by those that told nothing, to which they sent before.
-  void TellOfSends(const Wait& wait, std::map<int, End>& missing) const {
+  // Its ranks may be held by those that are not there, to which they sent before.
+  void TellOfSends(const Wait& wait, std::map<int, End>& ends, std::map<int, End>& missing) const {
     for (const int rank : wait.in)
       for (const CommOp* send : standing_.SendsBefore(rank))
-        if (send->peer >= 0 && !standing_.HasReported(send->peer))
-          Tell({rank}, *send, Since(wait), send->peer, missing[send->peer]);
+        if (waits_.IsNotThere(*send))
+          Tell({rank}, *send, Since(wait), send->peer,
+               (standing_.HasReported(send->peer) ? ends : missing)[send->peer]);
   }
 
   // `rank` is behind in what others, `in`, wait in.

@@ -240,6 +240,21 @@ TEST(CommHang, NothingIsCertainOfAJobThatMoved) {
   EXPECT_THAT(diagnosis.findings[0].probe, HasSubstr("second look"));
 }
 
+// What failed was under way for as long as its time was, and is over.
+TEST(CommHang, AFailedOpDoesNotMakeWhatJustBeganAHang) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 9, rank == 0 ? 9 : 10);
+  for (trace::CommOp& op : job.log().ops)
+    if (op.sequence == 10) op.state = OpState::kStarted, op.age_ns = 1'000'000;
+  trace::CommOp& failed = job.log().ops.back();
+  failed.age_ns = failed.duration_ns = 60'000'000'000;
+  EXPECT_THAT(job.Diagnose().findings, IsEmpty());
+  for (trace::CommOp& op : job.log().ops)
+    if (op.sequence == 10) op.age_ns = op.duration_ns = 60'000'000'000;
+  EXPECT_THAT(Named(job.Diagnose()), ElementsAre(0)) << "nothing else is under way";
+}
+
 TEST(CommHang, NothingIsCertainWhereOpsAreNotSeenToEnd) {
   Job job;
   const uint32_t world = job.AddGroup({0, 1});
@@ -486,6 +501,43 @@ TEST(CommHang, WhoIsHeldInASendIsNotInWhatItLaunchedBehind) {
     ASSERT_EQ(diagnosis.findings.size(), 1U);
     EXPECT_THAT(diagnosis.findings[0].evidence, ElementsAre(HasSubstr(fmt::format("send to rank {}", gone))));
   }
+}
+
+// It has reported, and is in nothing: what it launched has ended.
+TEST(CommHang, WhoIsHeldInASendWaitsForWhoHasNotLaunchedItsReceive) {
+  for (const bool whole : {true, false}) {
+    Job job;
+    const uint32_t pipe = job.AddGroup({0, 1, 2});
+    job.Transfer(pipe, 1, Direction::kSend, 2, OpState::kCompleted);
+    job.Transfer(pipe, 2, Direction::kReceive, 1, OpState::kCompleted);
+    job.Transfer(pipe, 1, Direction::kSend, 2);
+    job.Transfer(pipe, 1, Direction::kReceive, 0);
+    job.Transfer(pipe, 0, Direction::kSend, 1);
+    if (whole) job.log().whole = {0, 1, 2};
+    const CommDiagnosis diagnosis = job.Diagnose();
+    ASSERT_EQ(diagnosis.findings.size(), 1U);
+    EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kNonCommunicationHang);
+    EXPECT_THAT(Named(diagnosis), ElementsAre(2));
+    EXPECT_THAT(
+        diagnosis.findings[0].evidence,
+        ElementsAre(HasSubstr(whole ? "rank 1 waits in a send to rank 2 in communicator 0; rank 2 has not launched"
+                                    : "rank 2 has no end of it under way")));
+    EXPECT_FALSE(diagnosis.findings[0].certain);
+  }
+}
+
+// Its receive has ended, and so it holds nobody.
+TEST(CommHang, WhoHasEndedItsReceiveHoldsNobody) {
+  Job job;
+  const uint32_t pipe = job.AddGroup({0, 1, 2});
+  job.Transfer(pipe, 1, Direction::kSend, 2);
+  job.Transfer(pipe, 2, Direction::kReceive, 1, OpState::kCompleted);
+  job.Transfer(pipe, 1, Direction::kReceive, 0);
+  job.Transfer(pipe, 0, Direction::kSend, 1);
+  job.log().whole = {0, 1, 2};
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].suspects.at(0).name, "0->1");
 }
 
 // By what rank 1 runs together neither it nor rank 0 can go on; nobody else explains it.

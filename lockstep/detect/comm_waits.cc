@@ -161,17 +161,20 @@ bool Waits::IsBehind(const CommOp& op, Wait& wait) const {
   return !launched.value_or(false);
 }
 
-// From those that wait, and those that told nothing, to whom they hold.
+// From those that wait, and those that are not there, to whom they hold.
 void Waits::FindHeld() {
   std::map<int, std::vector<const Wait*>> held_by;
-  std::vector<int> holders = silent_;
+  std::vector<int> holders;
   for (const Wait& wait : waits_) {
     if (!IsStuckTogether(wait.in.front())) {
       if (!IsEnd(wait.in.front())) holders.insert(holders.end(), wait.in.begin(), wait.in.end());
       continue;
     }
     for (const int rank : wait.in)
-      for (const CommOp* send : standing_.SendsBefore(rank)) held_by[send->peer].push_back(&wait);
+      for (const CommOp* send : standing_.SendsBefore(rank)) {
+        held_by[send->peer].push_back(&wait);
+        if (IsNotThere(*send)) holders.push_back(send->peer);
+      }
     for (const CommOp* op : wait.together)
       if (const CommOp* other = standing_.Counterpart(*op)) {
         const CommOp* in = standing_.InOf(op->peer);
@@ -224,6 +227,10 @@ bool Waits::IsEnd(int rank) const {
 bool Waits::IsStuckTogether(int rank) const {
   const Wait* wait = Of(rank);
   return wait != nullptr && IsEnd(rank) && wait->ended == 0;
+}
+
+bool Waits::IsNotThere(const CommOp& send) const {
+  return send.peer >= 0 && Of(send.peer) == nullptr && !standing_.PeerHasLaunched(send).value_or(false);
 }
 
 std::vector<std::vector<int>> FindCircles(const Waits& waits) {

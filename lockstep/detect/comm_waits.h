@@ -35,9 +35,11 @@ class Waits {
   bool IsEnd(int rank) const;
   // All are in what it is in, and none has ended it.
   bool IsStuckTogether(int rank) const;
-  // Of such a wait: one of its ranks may be held by a rank that waits itself, or told nothing. It has sent to that one
-  // before, or that one exchanges with it together with what it waits in.
+  // Of such a wait: one of its ranks may be held by another, to which it has sent before and which waits itself or is
+  // not there, or which waits itself and exchanges with it together with what it waits in.
   bool IsHeld(const Wait& wait) const { return held_.contains(wait.op); }
+  // Of a send that has not ended: its peer is in nothing, as far as it told, and is not known to have launched its end.
+  bool IsNotThere(const trace::CommOp& send) const;
 
  private:
   void LookBehind(Wait& wait);

@@ -124,6 +124,11 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
     return InvalidArgument("--emit megatron: zero 3 (--use-torch-fsdp2) hides what replicas exchange, found it shown");
   if (w.experts > 0 && w.tp > 1 && !w.sequence_parallel)
     return InvalidArgument("--emit megatron: experts with tp {} need seq_parallel 1", w.tp);
+  if (w.zero == 3 && w.tied_embeddings)
+    return InvalidArgument(
+        "--emit megatron: zero 3 (--use-torch-fsdp2) is for an output layer of its own there, found tied embeddings");
+  if (!w.flash && w.cp > 1)
+    return InvalidArgument("--emit megatron: its unfused attention is without cp there, found cp {}", w.cp);
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("megatron", w));
   if (w.offload.weights) return InvalidArgument("--emit megatron: it keeps weights on the device");
   if (w.offload.optimizer && w.zero != 1)
@@ -159,6 +164,10 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
   if ((w.zero == 1 || w.zero == 2) && w.Replicas() > 1)
     return InvalidArgument("--emit torchtitan: it shards all (zero 3) or nothing (zero 0), found zero {}", w.zero);
   if (!w.flash) return InvalidArgument("--emit torchtitan: its attention is fused, found it unfused");
+  if (w.GatheredColumns() > 0)
+    return InvalidArgument(
+        "--emit torchtitan: its ranks of tp have whole heads of keys and values, found {} over tp {}", w.kv_heads,
+        w.tp);
   if (!w.hides_tensor || !w.hides_data || !w.hides_transfers)
     return InvalidArgument("--emit torchtitan: it has no flag that keeps communication from being hidden");
   LS_RETURN_IF_ERROR(CheckExchange("torchtitan", w));

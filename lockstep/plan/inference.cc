@@ -62,6 +62,8 @@ InferenceTime PredictInference(const Workload& workload, const Rates& rates, con
   prompt.microbatch = prompt.global_batch = asked.batch;
   prompt.dp = 1;
   prompt.sequence = asked.prompt;
+  // Engines give each rank a copy of the head that it shares.
+  if (prompt.latent.kv_rank == 0) prompt.kv_heads = std::max(prompt.kv_heads, prompt.tp);
   const StageTimes stage = PredictStage(prompt, rates);
   InferenceTime time;
   time.first_token = workload.layers * stage.layer.forward + (workload.pp - 1) * stage.transfer;

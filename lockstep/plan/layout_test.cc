@@ -196,6 +196,32 @@ TEST(Emit, OverlapAndAttention) {
   EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("its attention is fused"));
 }
 
+TEST(Emit, WhatAFrameworkAsserts) {
+  Workload work = TestWorkload();
+  ASSERT_TRUE(TakeLayout("tp=2,cp=2,mbs=1,zero=1", work).ok());
+  const auto refusal = [](const char* framework, const Workload& of) {
+    return Message(EmitFlags(framework, of).status());
+  };
+  Workload unfused = work;
+  unfused.flash = false;
+  EXPECT_THAT(refusal("megatron", unfused), HasSubstr("unfused attention is without cp there, found cp 2"));
+  unfused.dp *= unfused.cp, unfused.cp = 1;
+  EXPECT_EQ(refusal("megatron", unfused), "");
+  Workload shared = work;
+  shared.zero = 3;
+  EXPECT_EQ(refusal("megatron", shared), "");
+  shared.tied_embeddings = true;
+  EXPECT_THAT(refusal("megatron", shared), HasSubstr("zero 3 (--use-torch-fsdp2) is for an output layer of its own"));
+  Workload few = work;
+  few.kv_heads = 1, few.zero = 3;
+  EXPECT_EQ(refusal("megatron", few), "");
+  EXPECT_THAT(refusal("torchtitan", few), HasSubstr("whole heads of keys and values, found 1 over tp 2"));
+  few.kv_heads = 2;
+  EXPECT_EQ(refusal("torchtitan", few), "");
+  few.kv_heads = 1, few.latent.kv_rank = 512;
+  EXPECT_EQ(refusal("torchtitan", few), "") << "latent attention has none to split";
+}
+
 TEST(Emit, MixturesAndLatentAttention) {
   Workload work = TestWorkload();
   work.experts = 8, work.top_k = 2, work.expert_ffn = 64, work.shared_experts = 2, work.dense_layers = 3;

@@ -77,10 +77,13 @@ Held HeldBy(const Workload& w, double layers, double mixed) {
 
 // Columns of what attention keeps, on all ranks of tp: queries, keys, values and the output. Where positions turn
 // queries and keys, as in models with gated MLPs, these are copies, and the values keep alive what came out of one
-// product with them. Of the latent kind also what its own norms take and give.
+// product with them, on each rank all of it where that is gathered. Of the latent kind also what its own norms take and
+// give.
 double AttentionColumns(const Workload& w) {
   const double heads = w.heads;
-  if (w.latent.kv_rank == 0) return (w.gated ? 3.0 : 2.0) * w.head_dim * (heads + w.tp * w.LocalKvHeads());
+  if (const double gathered = w.GatheredColumns(); gathered > 0)
+    return w.tp * gathered + w.head_dim * (heads + (w.gated ? heads + w.tp : 0));
+  if (w.latent.kv_rank == 0) return (w.gated ? 3.0 : 2.0) * w.head_dim * (heads + w.kv_heads);
   const double turned = 2.0 * w.head_dim, beside_values = w.head_dim - w.latent.rope, values = 2.0 * w.latent.value_dim;
   return heads * (turned + beside_values + values) + 2.0 * (w.latent.q_rank + w.latent.kv_rank) + w.latent.rope;
 }
@@ -109,8 +112,10 @@ double LayerActivations(const Workload& w) {
     const double split = (kInput * AttentionColumns(w) + output) / w.hidden + per_width * width;
     return routed + split / w.tp + (w.sequence_parallel ? norms / w.tp : norms);
   }
-  const double scores = 5.0 * w.heads * w.sequence / w.hidden;
-  return w.sequence_parallel ? (34 + scores) / w.tp : 10 + (24 + scores) / w.tp;
+  // Of queries, keys and values that are gathered, those of the other ranks too.
+  const double gathered = kInput * w.GatheredColumns() * (w.tp - 1) / w.hidden;
+  const double scores = 5.0 * w.heads * w.sequence / w.hidden, all = scores + gathered;
+  return w.sequence_parallel ? (34 + all) / w.tp : 10 + (24 + all) / w.tp;
 }
 
 // What of them is kept with selective recomputation.

@@ -172,19 +172,25 @@ bool AreAsCounted(std::string_view key, const Json& listed, const Workload& w) {
 }
 
 // Of layers that all have whole attention.
-bool AreAllOnes(const Json& list) {
-  return list.is_array() && std::ranges::all_of(list, [](const Json& one) { return one == 1; });
+bool AreAllWhole(const std::string& key, const Json& list) {
+  const Json whole = key == "attn_type_list" ? Json(1) : Json("attention");
+  return (key == "attn_type_list" || key == "layers_block_type") && list.is_array() &&
+         std::ranges::all_of(list, [&](const Json& one) { return one == whole; });
 }
 
 // Parts that no figure here is of.
 absl::Status CheckParts(const Json& config, const std::string& path) {
   for (const char* key : {"text_config", "vision_config", "audio_config"}) {
     if (!At(config, key).is_object()) continue;
-    if (!config.contains("hidden_size"))
+    if (!config.contains("hidden_size") && At(config, "text_config").is_object())
       return InvalidArgument(
           "{}: a decoder (text_config) beside encoders, which are not known here: save its text_config as a "
           "config.json of its own to plan that alone",
           path);
+    if (!config.contains("hidden_size"))
+      return InvalidArgument(
+          "{}: it has \"{}\", but encoders are not known here, and it has no hidden_size or text_config of a decoder",
+          path, key);
     return InvalidArgument(
         "{}: it has \"{}\", but a decoder beside encoders is not known here: take that out to plan the decoder alone",
         path, key);
@@ -194,8 +200,8 @@ absl::Status CheckParts(const Json& config, const std::string& path) {
         "{}: \"{}\" is {}, of which nothing is known here; describe the model in a .toml (docs/formats/job.md)", path,
         key, At(config, key).dump());
   };
-  for (const char* key :
-       {"parallel_attn_mlp_res", "shared_intermediate_size", "num_hidden_groups", "type_vocab_size", "encoder_layers"})
+  for (const char* key : {"parallel_attn_mlp_res", "shared_intermediate_size", "num_hidden_groups", "type_vocab_size",
+                          "encoder_layers", "is_encoder_decoder"})
     if (const Json& value = At(config, key); !value.is_null() && value != false && value != 0) return unknown(key);
   const Json& embedded = At(config, "word_embed_proj_dim");
   if (!embedded.is_null() && embedded != At(config, "hidden_size")) return unknown("word_embed_proj_dim");
@@ -207,7 +213,7 @@ absl::Status CheckKeys(const Json& config, const std::string& path) {
   LS_RETURN_IF_ERROR(CheckParts(config, path));
   for (const auto& [key, value] : config.items()) {
     const auto begins = [&](const char* begin) { return key.starts_with(begin); };
-    if (std::ranges::any_of(kOtherAttention, begins) && !value.is_null() && !AreAllOnes(value))
+    if (std::ranges::any_of(kOtherAttention, begins) && !value.is_null() && !AreAllWhole(key, value))
       return InvalidArgument(
           "{}: it has \"{}\", but layers whose attention is linear or sparse, or that have none, are not known here",
           path, key);

@@ -28,6 +28,8 @@ TEST(ModelFile, OfHuggingFace) {
   EXPECT_THAT(
       Message(TakeHuggingFace(R"({"text_config": {"hidden_size": 5120}, "vision_config": {}})", "c.json", work)),
       HasSubstr("save its text_config as a config.json of its own"));
+  EXPECT_THAT(Message(TakeHuggingFace(R"({"audio_config": {"d_model": 512}})", "c.json", work)),
+              HasSubstr("it has \"audio_config\", but encoders are not known here, and it has no hidden_size"));
 }
 
 // What is no decoder by the usual keys is refused, and one that nobody has held against them told of.
@@ -55,6 +57,10 @@ TEST(ModelFile, OfOtherArchitectures) {
   EXPECT_THAT(error(R"("num_hidden_groups": 1)"), HasSubstr("\"num_hidden_groups\" is 1"));
   EXPECT_THAT(error(R"("attn_type_list": [1, 0, 1, 1])"), HasSubstr("it has \"attn_type_list\""));
   EXPECT_EQ(error(R"("attn_type_list": [1, 1, 1, 1])"), "") << "whole attention everywhere";
+  EXPECT_EQ(error(R"("layers_block_type": ["attention", "attention", "attention", "attention"])"), "");
+  EXPECT_THAT(error(R"("layers_block_type": ["attention", "mamba"])"), HasSubstr("it has \"layers_block_type\""));
+  EXPECT_THAT(error(R"("model_type": "new", "is_encoder_decoder": true)"), HasSubstr("\"is_encoder_decoder\" is true"));
+  EXPECT_EQ(error(R"("model_type": "new", "is_encoder_decoder": false)"), "");
   Workload work;
   std::string note;
   EXPECT_EQ(read(R"("model_type": "llama")", work, &note), "");

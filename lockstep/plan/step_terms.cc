@@ -107,7 +107,8 @@ class Model {
   }
 
   double Projections() const {
-    const double h = w_.hidden, inner = double(w_.heads) / w_.tp * w_.head_dim, kv = w_.LocalKvHeads() * w_.head_dim;
+    const double h = w_.hidden, inner = double(w_.heads) / w_.tp * w_.head_dim,
+                 kv = double(w_.kv_heads) / w_.tp * w_.head_dim;
     return Gemm(tokens_, inner + 2 * kv, h) + Gemm(tokens_, h, inner);
   }
   // What is compressed is so on each rank of tp; what comes out of it is split.
@@ -181,8 +182,13 @@ class Model {
     if (w_.tp == 1) return 0;
     const double bytes = kBytes * tokens_ * w_.hidden, n = w_.tp;
     const double one = 2 * bytes * (n - 1) / n / Rate(n, 1) + r_.latency * m_.LatenciesOfReduce(n);
-    return TensorReductions() * one * (1 - (w_.hides_tensor ? Hidden(r_.tensor_hidden) : 0)) *
-           (w_.async_tensor ? kAsyncTensor : 1);
+    const double shown = (1 - (w_.hides_tensor ? Hidden(r_.tensor_hidden) : 0)) * (w_.async_tensor ? kAsyncTensor : 1);
+    return TensorReductions() * one * shown + GatherOfHeads();
+  }
+  // Nothing runs beside it; its backward pass scatters as much.
+  double GatherOfHeads() const {
+    const double bytes = kBytes * tokens_ * w_.GatheredColumns(), n = w_.tp;
+    return bytes > 0 ? bytes * (n - 1) / n / Rate(n, 1) + r_.latency * m_.LatenciesOfReduce(n) / 2 : 0;
   }
 
   // Of a layer: behind attention, and behind what is split of the rest. Experts that are spread over ep are not.
@@ -198,13 +204,16 @@ class Model {
   }
 
   double Dispatched() const { return tokens_ / w_.TokenShares(); }  // by a rank
-  // What shows of both exchanges of a layer beside its experts' products. In pieces the first goes out and the last
-  // comes back alone (FSMoE, EuroSys 2025, cases 2 and 3); else as much is hidden as the stack hides.
-  double Exchange(double products) const {
+  // Of both exchanges of a layer, one piece's.
+  double PieceOfExchange() const {
     if (w_.experts == 0 || w_.ep == 1) return 0;
-    const double pieces = w_.moe_chunks;
     const OneWay way = TokensToExperts();
-    const double piece = mixed_ * ((way.seconds() + Back(way)) / pieces + (w_.gathers_routed ? 3 : 2) * r_.latency);
+    return mixed_ * ((way.seconds() + Back(way)) / w_.moe_chunks + (w_.gathers_routed ? 3 : 2) * r_.latency);
+  }
+  // What shows of them beside the experts' products. In pieces the first goes out and the last comes back alone (FSMoE,
+  // EuroSys 2025, cases 2 and 3); else as much is hidden as the stack hides.
+  double Exchange(double products) const {
+    const double pieces = w_.moe_chunks, piece = PieceOfExchange();
     if (pieces == 1) return piece * (1 - Hidden(r_.expert_hidden));
     return piece + std::max(0.0, (pieces - 1) * piece - products);
   }
@@ -250,20 +259,24 @@ class Model {
     pass.wait = Wait(pass, 2);
     return pass;
   }
-  // Of what is hidden the device no longer waits meanwhile, so it may wait for the host instead.
+  // All computing hides all exchanges, what experts' products hide of those included. Of what is hidden the device no
+  // longer waits meanwhile, so it may wait for the host instead.
   Pass Pair(const Pass& both) const {
     Pass pass = both;
-    pass.exchange = std::max(0.0, both.exchange - both.computed());
+    const double whole = (1 + Passed()) * w_.moe_chunks * PieceOfExchange();
+    pass.exchange = std::clamp(whole - both.computed(), 0.0, both.exchange);
     pass.wait = 0;
     pass.wait = Wait(pass, 3);
     return pass;
   }
   // Gradients of weights, as a share of the products of a forward pass.
   double WeightShare() const { return w_.training == Training::kLora ? kAdapters : 1; }
+  // Of the layers, those that a backward pass reaches.
+  double Passed() const { return 1 - w_.LayersBelow() / double(w_.layers); }
   // A frozen layer needs no gradients of its weights, and where nothing below is trained no backward pass at all.
   Pass MeanBackward(const Pass& forward, const Pass& trained) const {
     if (w_.frozen.layers == 0) return trained;
-    const double passed = 1 - w_.LayersBelow() / double(w_.layers), warm = 1 - w_.frozen.layers / double(w_.layers);
+    const double passed = Passed(), warm = 1 - w_.frozen.layers / double(w_.layers);
     const auto products = [&](double once, double all) { return passed * (all - once) + warm * once; };
     return {.gemm = products(forward.gemm, trained.gemm),
             .experts = products(forward.experts, trained.experts),

@@ -1,5 +1,6 @@
 #include "lockstep/plan/step.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -77,20 +78,25 @@ TEST(Step, SlidingWindowsByHand) {
   EXPECT_EQ(Seconds1(work), Seconds1(unfused)) << "the whole square is computed, and masked";
 }
 
-// Each of four ranks has one of two heads of keys and values, as of four; of one rank the half of them is half as much.
+// Of two heads of keys and values four ranks have half of one each: they gather queries, keys and values whole, in each
+// direction, and keep them; then each has one, as of four heads.
 TEST(Step, RanksShareHeadsOfKeysAndValues) {
   const auto with = [](int kv_heads, int tp) {
     Workload work = Small();
     work.kv_heads = kv_heads, work.tp = tp, work.cp = 2, work.dp = 8 / tp / 2, work.sequence_parallel = tp > 1;
     return work;
   };
-  const auto all = [&](int kv_heads, int tp) {
-    const LayerSeconds layer = TermsOf(with(kv_heads, tp), Perfect()).forward;
-    return std::tuple(layer.gemm, layer.context, PredictMemory(with(kv_heads, tp)).activations);
-  };
-  EXPECT_EQ(all(2, 4), all(4, 4));
-  EXPECT_LT(all(4, 4), all(8, 4));
-  EXPECT_LT(all(2, 2), all(4, 2));
+  const auto of = [&](int kv_heads, int tp) { return TermsOf(with(kv_heads, tp), Perfect()); };
+  const auto kept = [&](int kv_heads, int tp) { return PredictMemory(with(kv_heads, tp)).activations; };
+  EXPECT_EQ(of(2, 4).forward.context, of(4, 4).forward.context);
+  const double tokens = 2048 / 2, columns = (16 + 2 * 2) * 64, gathered = 2 * tokens * columns;
+  EXPECT_THAT(of(2, 4).forward.tensor - of(4, 4).forward.tensor, DoubleNear(gathered * 3 / 4 / 50e9, 1e-12));
+  EXPECT_THAT(of(2, 4).both.tensor - of(4, 4).both.tensor, DoubleNear(2 * gathered * 3 / 4 / 50e9, 1e-12));
+  const double fewer = 2 * tokens * 2 * 2 * 64 / 4;  // columns of the product, on a rank
+  EXPECT_THAT(of(4, 4).forward.gemm - of(2, 4).forward.gemm, DoubleNear(fewer * 1024 / 50e12, 1e-12));
+  EXPECT_THAT(kept(2, 4) - kept(4, 4), DoubleNear(8 * (gathered * 3 / 4 - fewer), 1));
+  for (const int tp : {2, 4}) EXPECT_LT(of(tp, tp).forward.context, of(2 * tp, tp).forward.context);
+  EXPECT_EQ(of(2, 2).forward.tensor, of(4, 2).forward.tensor) << "one head each";
 }
 
 TEST(Step, PartsSumToTheTotal) {
@@ -187,14 +193,29 @@ TEST(Step, APairIsNoShorterThanItsLaunches) {
   work.machine.domain = 1;
   Rates rates = Perfect();
   rates.kernels = 100, rates.kernel = 1.05 * TermsOf(work, rates).both.computed() / 3 / rates.kernels;
-  double before = std::numeric_limits<double>::infinity();
-  for (const double nic : {5e9, 10e9, 12e9, 15e9, 20e9, 50e9, 400e9}) {
-    work.machine.nic = work.machine.scale_up = nic;
+  double before = 0;
+  const auto is_no_longer = [&](const std::string& what) {
     const StageTimes times = PredictStage(work, rates);
     const double pair = times.layer.total() - times.overlap;
-    EXPECT_LE(pair, before * (1 + 1e-12)) << nic;
-    EXPECT_GE(pair, 3 * rates.kernels * rates.kernel) << nic;
+    EXPECT_LE(pair, before * (1 + 1e-12)) << what;
+    EXPECT_GE(pair, 3 * rates.kernels * rates.kernel) << what;
     before = pair;
+  };
+  for (const int chunks : {1, 2, 8}) {
+    work.moe_chunks = chunks;
+    for (const double hidden : {0.0, .4}) {
+      rates.expert_hidden = hidden;
+      work.machine.bf16 = Plain().bf16, before = std::numeric_limits<double>::infinity();
+      for (const double nic : {5e9, 10e9, 12e9, 15e9, 20e9, 50e9, 400e9}) {
+        work.machine.nic = work.machine.scale_up = nic;
+        is_no_longer(fmt::format("{} pieces, {} B/s", chunks, nic));
+      }
+      work.machine.nic = work.machine.scale_up = 5e9, before = std::numeric_limits<double>::infinity();
+      for (const double bf16 : {40e12, 60e12, 80e12, 100e12, 200e12, 1e15, 1e17}) {
+        work.machine.bf16 = bf16;
+        is_no_longer(fmt::format("{} pieces, {} FLOP/s", chunks, bf16));
+      }
+    }
   }
 }
 

@@ -160,6 +160,11 @@ struct Workload {
     return heads % ranks == 0 && (latent.kv_rank > 0 || kv_heads % ranks == 0 || ranks % kv_heads == 0);
   }
   double LocalKvHeads() const { return std::max(1.0, double(kv_heads) / tp); }
+  // Where ranks of tp have parts of a head of keys and values, they gather all queries, keys and values, so many
+  // columns, and take their own (megatron-core, attention.py); else 0.
+  double GatheredColumns() const {
+    return latent.kv_rank > 0 || kv_heads >= tp ? 0 : (heads + 2.0 * kv_heads) * head_dim;
+  }
   int OutputDim() const { return latent.kv_rank > 0 ? latent.value_dim : head_dim; }  // of a head of attention
   // On a stage at an end of the model: its own, and where that is the other end too, the output layer's.
   int EndEmbeddings() const { return pp == 1 && !tied_embeddings ? 2 : 1; }

@@ -185,6 +185,7 @@ TEST(Wire, Addresses) {
   EXPECT_EQ(EndpointText(*ParsePeer("[::1]:80")), "[::1]:80");
   for (const char* text : {"", "node1", ":1", "node1:", "node1:0", "node1:65536", "node1:x", "node1:80x"})
     EXPECT_FALSE(ParsePeer(text).ok()) << text;
+  EXPECT_THAT(Message(ParsePeer("fd00::1:29600").status()), HasSubstr("in brackets ([fd00::1]:29600), found"));
 }
 
 }  // namespace

@@ -101,7 +101,9 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const char> bytes) {
 absl::StatusOr<Endpoint> ParsePeer(const std::string& text) {
   std::optional<Endpoint> peer = ParseEndpoint(text);
   if (!peer || peer->port.value_or(0) == 0)
-    return InvalidArgument("expected HOST:PORT with a port from 1 to 65535, found \"{}\"", text);
+    return InvalidArgument(
+        "expected HOST:PORT with a port from 1 to 65535, an IPv6 address in brackets ([fd00::1]:29600), found \"{}\"",
+        text);
   return *std::move(peer);
 }
 

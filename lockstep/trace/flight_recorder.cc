@@ -153,7 +153,14 @@ class Collector {
   // What a rank launched in the newest group of a name and ranks, and before in others: wall times.
   struct Use {
     int64_t id = -1;  // as the process counts groups
+    int groups = 0;   // of that name and ranks in which it is known to have launched something
     int64_t first_ns = INT64_MAX, last_ns = -1, before_ns = -1;
+  };
+
+  // Of a name and ranks that were given anew.
+  struct Anew {
+    int64_t end_ns = -1, begin_ns = INT64_MAX;  // of the groups before, and of the newest: wall times
+    int groups = 0;                             // the most that a rank is known to have launched something in
   };
 
   // Names are given anew once the default group, "0", is destroyed, with numbers from 1 on, and what was launched
@@ -165,8 +172,12 @@ class Collector {
     for (size_t i = 0; i < id_of_.size(); ++i) {
       const uint32_t communicator = log_.ops[begin + i].communicator;
       Use& use = uses[communicator];
-      use.id = std::max(use.id, id_of_[i]);
+      if (id_of_[i] > use.id) {
+        use.id = id_of_[i];
+        ++use.groups;
+      }
       if (log_.communicators[communicator].name != "0") continue;
+      if (oldest == INT64_MAX && id_of_[i] > 0) ++use.groups;  // what was launched in the first, 0, is overwritten
       oldest = std::min(oldest, id_of_[i]);
       newest = std::max(newest, id_of_[i]);
     }
@@ -191,24 +202,25 @@ class Collector {
   }
 
   // All ranks are there when groups are made anew: whose last launch was before any began with the new one has launched
-  // nothing in that.
+  // nothing in that. Times of hosts differ: they are not asked about a rank that launched in as many as any.
   void DropLeftBehind() {
-    std::map<uint32_t, std::pair<int64_t, int64_t>> anew;  // by communicator: the end before, the begin
+    std::map<uint32_t, Anew> all;  // by communicator
     for (const auto& [user, use] : uses_)
       if (use.before_ns >= 0) {
-        int64_t& end = anew.try_emplace(user.first, -1, INT64_MAX).first->second.first;
-        end = std::max(end, use.before_ns);
+        Anew& anew = all[user.first];
+        anew.end_ns = std::max(anew.end_ns, use.before_ns);
+        anew.groups = std::max(anew.groups, use.groups);
       }
-    if (anew.empty()) return;
+    if (all.empty()) return;
     for (const auto& [user, use] : uses_)
-      if (const auto found = anew.find(user.first);
-          found != anew.end() && use.before_ns >= 0 && use.first_ns > found->second.first)
-        found->second.second = std::min(found->second.second, use.first_ns);
+      if (const auto found = all.find(user.first);
+          found != all.end() && use.before_ns >= 0 && use.first_ns > found->second.end_ns)
+        found->second.begin_ns = std::min(found->second.begin_ns, use.first_ns);
     const auto is_left = [&](const auto& one) {
-      const auto found = anew.find(one.communicator);
+      const auto found = all.find(one.communicator);
       const auto use = uses_.find({one.communicator, one.rank});
-      return found != anew.end() && found->second.second != INT64_MAX && use != uses_.end() &&
-             use->second.last_ns < found->second.second;
+      return found != all.end() && found->second.begin_ns != INT64_MAX && use != uses_.end() &&
+             use->second.groups < found->second.groups && use->second.last_ns < found->second.begin_ns;
     };
     destroyed_ += std::erase_if(log_.ops, is_left);
     std::erase_if(log_.counts, is_left);

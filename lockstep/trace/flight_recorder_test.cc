@@ -160,6 +160,31 @@ TEST_F(FlightRecorder, KnowsTheNewestGroupByItsBegin) {
   EXPECT_THAT(ranks, ElementsAre(0, 1));
 }
 
+// The clock of rank 1 is behind by more than lies between both groups, and its old entries may be overwritten; rank 2
+// has launched none in the new one.
+TEST_F(FlightRecorder, WhoLaunchedInAsManyGroupsAsAnyDidSoInTheNewest) {
+  for (const bool overwritten : {false, true}) {
+    Write("rank_0", DumpOf({{0, "0", 5, 300}, {1, "0", 3, 400}}));
+    Write("rank_1", DumpOf({{0, "0", overwritten ? 0 : 5, 100}, {1, "0", 3, 200}}));
+    Write("rank_2", DumpOf({{0, "0", 5, 300}}));
+    std::vector<int> ranks;
+    const CommLog log = Read().value();
+    for (const CommOp& op : log.ops) ranks.push_back(op.rank);
+    EXPECT_THAT(ranks, ElementsAre(0, 0, 0, 1, 1, 1)) << overwritten;
+  }
+}
+
+// Rank 0 tells of as many groups as rank 2, which has launched none in the third.
+TEST_F(FlightRecorder, AGroupWhoseEntriesAreOverwrittenCounts) {
+  Write("rank_0", DumpOf({{1, "0", 5, 200}, {2, "0", 3, 300}}));
+  Write("rank_1", DumpOf({{2, "0", 3, 300}}));
+  Write("rank_2", DumpOf({{0, "0", 5, 100}, {1, "0", 5, 200}}));
+  std::set<int> ranks;
+  const CommLog log = Read().value();
+  for (const CommOp& op : log.ops) ranks.insert(op.rank);
+  EXPECT_THAT(ranks, ElementsAre(0, 1));
+}
+
 TEST_F(FlightRecorder, WhoseTransfersHaveNoPeerHasNotToldThemAll) {
   Write("rank_0.json", R"({"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": [{"record_id": 0, "pg_id": 0,
       "process_group": ["0", ""], "profiling_name": "nccl:coalesced", "p2p_seq_id": 1, "is_p2p": true,

@@ -91,6 +91,7 @@ class Joiner {
     for (const TrailSnapshot& trail : trails_) records += trail.ended.size() + trail.under_way.size();
     log_.ops.reserve(records);
     log_.transfers.reserve(records);  // what is not used is never touched
+    for (const TrailSnapshot& trail : trails_) NoteBegun(trail);
     for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
     // A process may have a trail of each library.
     std::sort(log_.reported.begin(), log_.reported.end());
@@ -99,7 +100,8 @@ class Joiner {
                         std::inserter(log_.whole, log_.whole.end()));
     if (only_launched_ > 0)
       log_.blind_spot =
-          fmt::format("of {} ops only the launch is known: no network had a part in them", only_launched_);
+          fmt::format("of {} ops only the launch is known: no network had a part in them, or nobody saw how they ended",
+                      only_launched_);
     if (!unseen_.empty()) TellUnseen();
     FitHosts();
     log_.hosts = std::move(host_of_);
@@ -181,7 +183,8 @@ class Joiner {
     if (trail.owner().second == kDataLibrary) return;  // it says nothing of communication
     log_.reported.push_back(rank);
     if (!IsWhole(trail)) cut_.insert(rank);
-    if (trail.no_communicator > 0) unseen_.insert(rank);
+    // Else they are single ops, of objects that were not understood.
+    if (trail.no_communicator > 0 && trail.communicators.size() >= LS_TRAIL_COMMUNICATORS) unseen_.insert(rank);
     Told told;
     for (const ls_communicator& own : trail.communicators)
       told.communicators.push_back(own.id == 0 ? nullptr : &members_.at(own.id));
@@ -254,8 +257,8 @@ class Joiner {
     // Where the library numbers its collectives, one without a number has sent nothing: nobody has met in it, or not
     // yet.
     if (!transfer && members->tagged && body.tag == LS_NO_TAG) return;
-    // A library gives a communicator up after a failure; a process that then makes others has gone on.
-    if (failed && MadeAnother(trail, record.time_ns)) return;
+    // A rank that did something else after a failure has gone on.
+    if (failed && newest_begun_.at(static_cast<int>(trail.origin.rank)) > record.time_ns) return;
     CommOp op;
     op.communicator = members->index;
     op.rank = static_cast<int>(trail.origin.rank);
@@ -268,8 +271,8 @@ class Joiner {
     const bool unknown = body.state == LS_OP_LAUNCHED;
     only_launched_ += unknown;
     log_.unseen = log_.unseen || (unknown && is_under_way);
-    op.duration_ns = ended ? ls_delta_ns(body.duration, record.delta_shift) : -1;
-    const int64_t launched = record.time_ns - std::max<int64_t>(op.duration_ns, 0);
+    const int64_t launched = LaunchOf(record, is_under_way);
+    op.duration_ns = ended ? record.time_ns - launched : -1;
     op.order = launched;
     op.created_ns = Wall(trail, launched);
     op.function = body.function;
@@ -299,9 +302,18 @@ class Joiner {
     log_.ops.push_back(std::move(op));
   }
 
-  static bool MadeAnother(const TrailSnapshot& trail, int64_t since_ns) {
-    return std::any_of(trail.communicators.begin(), trail.communicators.end(),
-                       [&](const ls_communicator& own) { return own.id != 0 && own.created_ns > since_ns; });
+  static int64_t LaunchOf(const ls_record& record, bool is_under_way) {
+    return record.time_ns - (is_under_way ? 0 : ls_delta_ns(record.body.op.duration, record.delta_shift));
+  }
+
+  // When the rank last made a communicator or launched an op, of whatever library.
+  void NoteBegun(const TrailSnapshot& trail) {
+    int64_t& newest = newest_begun_[static_cast<int>(trail.origin.rank)];
+    for (const ls_communicator& own : trail.communicators)
+      if (own.id != 0) newest = std::max(newest, own.created_ns);
+    for (const bool is_under_way : {false, true})
+      for (const ls_record& record : is_under_way ? trail.under_way : trail.ended)
+        if (record.kind == LS_RECORD_OP) newest = std::max(newest, LaunchOf(record, is_under_way));
   }
 
   void TakeTransfer(const TrailSnapshot& trail, const ls_record& record, const Told& told) {
@@ -399,8 +411,9 @@ class Joiner {
   std::map<uint64_t, Members> members_;  // by the communicator's id
   uint64_t known_ = 0, only_launched_ = 0;
   std::map<int, std::string> host_of_;
-  std::set<int> cut_;     // ranks of whose records some were lost
-  std::set<int> unseen_;  // ranks that have communicators of which nothing is told
+  std::map<int, int64_t> newest_begun_;  // of ranks, on their host's clock
+  std::set<int> cut_;                    // ranks of whose records some were lost
+  std::set<int> unseen_;                 // ranks that have communicators of which nothing is told
 };
 
 // Of a directory, or of a run's.

@@ -131,6 +131,37 @@ TEST(Trails, AFailedOpIsWaitedInUntilItsProcessGoesOn) {
   EXPECT_THAT(JoinTrails({trail}).ops, IsEmpty());
 }
 
+// Most go on with communicators that they have.
+TEST(Trails, WhoLaunchesAnythingAfterAFailureHasGoneOn) {
+  TrailSnapshot failed = TrailOf(0);
+  AddCommunicator(failed, 7, 0, 4);
+  AddCommunicator(failed, 8, 0, 4);
+  failed.ended = {OpOf(0, 1, 10, LS_OP_FAILED)};
+  TrailSnapshot trail = failed;
+  trail.ended.push_back(OpOf(1, 1, 10));  // launched before
+  EXPECT_EQ(JoinTrails({trail}).ops.size(), 2u);
+  trail.ended.back() = OpOf(1, 1, 12);
+  ASSERT_EQ(JoinTrails({trail}).ops.size(), 1u);
+  EXPECT_EQ(JoinTrails({trail}).ops[0].state, OpState::kCompleted);
+  trail = failed;
+  trail.under_way = {OpOf(1, 1, 12, LS_OP_STARTED)};
+  ASSERT_EQ(JoinTrails({trail}).ops.size(), 1u);
+  EXPECT_EQ(JoinTrails({trail}).ops[0].communicator, 1u);
+}
+
+TEST(Trails, ATransferOfWhichOnlyTheLaunchIsKnownIsTheSameOnceItsBufferIsGone) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.under_way = {OpOf(0, 0, 9, LS_OP_STARTED, LS_SEND)};
+  trail.ended = {OpOf(0, 0, 10, LS_OP_LAUNCHED, LS_SEND)};
+  trail.ended[0].body.op.duration = static_cast<uint32_t>(kMs);
+  const CommLog log = JoinTrails({trail});
+  ASSERT_EQ(log.ops.size(), 1u);
+  EXPECT_EQ(log.ops[0].state, OpState::kCompleted);
+  EXPECT_EQ(log.ops[0].order, 9 * kMs);
+  EXPECT_FALSE(log.unseen);
+}
+
 TEST(Trails, TagsNumberCollectivesWhereTheLibraryGivesThem) {
   TrailSnapshot trail = TrailOf(0);
   AddCommunicator(trail, 7, 0, 4);
@@ -164,6 +195,11 @@ TEST(Trails, WhoHasCommunicatorsOfWhichNothingIsToldMayBeInThem) {
   EXPECT_FALSE(log.unseen);
   EXPECT_THAT(log.doubt + log.blind_spot, IsEmpty());
   trails[1].no_communicator = trails[2].no_communicator = 1;
+  log = JoinTrails(trails);
+  EXPECT_FALSE(log.unseen) << "ops of one whose connecting was not seen: there is room for more";
+  EXPECT_THAT(log.doubt + log.blind_spot, IsEmpty());
+  for (const size_t full : {1, 2})
+    while (trails[full].communicators.size() < LS_TRAIL_COMMUNICATORS) AddCommunicator(trails[full], 0, 0, 0);
   log = JoinTrails(trails);
   EXPECT_TRUE(log.unseen);
   EXPECT_THAT(log.doubt, HasSubstr("communicators of which nothing is told"));

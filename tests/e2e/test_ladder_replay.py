@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import BINARY, JOBS, ROOT, STEPS, Run, RunTest, ddp, free_port
+from harness import BINARY, JOBS, ROOT, STEPS, Run, RunTest, children, ddp, free_port
 
 LONG = 2 * STEPS
 # What the job itself shows of the machine of rank 1: its process dies, in two epochs one after the other.
@@ -107,9 +107,9 @@ class LadderReplay(RunTest):
         self.assertEqual(["replay", "reattempt"], [one["rung"] for one in why["decisions"]], why)
         self.assertEqual([], self.lead("status").get("evicted", []))
 
-    def in_a_search(self):
+    def in_a_search(self, env=None):
         self.coordinate("--nnodes", "2")
-        runs = [self.node(name, "ddp.py", rank) for rank, name in enumerate("ab")]
+        runs = [self.node(name, "ddp.py", rank, env=env) for rank, name in enumerate("ab")]
         runs[0].wait("ranks of the replay", lambda: any("replay-ranks" in line for line in runs[0].processes().values()))
         return runs
 
@@ -134,7 +134,13 @@ class LadderReplay(RunTest):
         self.assertEqual([], self.lead("status").get("evicted", []))
 
     def test_a_stop_ends_the_replay(self):
-        runs = self.in_a_search()
+        """Also the import of torch that it has begun with, which takes longer here than the run may leave something behind."""
+        folder = self.folder()
+        (folder / "sitecustomize.py").write_text(
+            "import os, sys, time\nif 'lockstep._zygote' in sys.orig_argv and b'replay-ranks' in open(f'/proc/{os.getppid()}/cmdline', 'rb').read():\n    time.sleep(60)\n")
+        runs = self.in_a_search({"PYTHONPATH": str(folder)})
+        for run in runs:
+            run.wait("its import", lambda run=run: any("replay-ranks" in line and children(pid) for pid, line in run.processes().items()))
         runs[0].watcher.terminate()
         for run in runs:
             run.finish(1, timeout=30)

@@ -375,6 +375,9 @@ class Plan(unittest.TestCase):
         self.assertGreater(slow["breakdown"]["pipeline"], .05 * slow["step_time_s"])
         self.assertRegex(slow["graph"]["note"], "^transfers between stages take [0-9]+ % of the step")
         self.assertAlmostEqual(1, slow["graph"]["step_time_s"] / slow["step_time_s"], delta=.5)
+        large = self.document("--model", "llama3-8b", "--cluster", f"{machine}:16", "--batch", 1 << 19, "--seq", 1024, *layout[2:])
+        self.assertNotIn("step_time_s", large["graph"], "more microbatches than a graph holds")
+        self.assertRegex(large["graph"]["note"], "^transfers between stages take")
 
     def test_a_model_that_nobody_knows(self):
         config = {"model_type": "new", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 14336, "vocab_size": 32000}
@@ -388,6 +391,14 @@ class Plan(unittest.TestCase):
         self.assertIn("model_type new is not known here", served["model_note"])
         file.write_text(json.dumps(config | {"model_type": "llama"}))
         self.assertNotIn("model_note", self.document(*words))
+
+    def test_a_profile_of_a_model_that_nobody_knows(self):
+        file, path = self.folder / "config.json", self.folder / "rank-0.json"
+        file.write_text(json.dumps({"model_type": "new", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+                                    "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192}))
+        write_profile(path, self.predicted_terms())
+        one = [file if word == "llama3-8b" else word for word in ONE]
+        self.assertIn("model_type new is not known here", self.document("calibrate", "--trace", path, *one, "-o", self.folder / "mine")["model_note"])
 
     def predicted_terms(self):
         path = self.folder / "any.json"

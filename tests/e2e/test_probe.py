@@ -82,7 +82,7 @@ class OneNode(ProbeTest):
         for text, words in {"there is no test \"cpu\"": ["--tests", "cpu"], "neighbours needs --peers": ["--tests", "neighbours"],
                             "expected both --peers and --listen": ["--peers", "a:1,b:2"], "at least 2": ["--peers", "a:1", "--listen", "a:1"],
                             "expected one of --peers": ["--peers", "a:1,b:2", "--listen", "c:3"], "a:1 twice": ["--peers", "a:1,a:1", "--listen", "a:1"],
-                            "expected HOST:PORT": ["--peers", "a,b", "--listen", "a"], "tp must": ["--layout", "tp0"],
+                            "--peers: expected HOST:PORT": ["--peers", "a,b", "--listen", "a"], "--listen: expected HOST:PORT": ["--peers", "a:1,b:2", "--listen", "fd00::1:1"], "tp must": ["--layout", "tp0"],
                             "--seconds: expected 0": ["--seconds", "-1"], "--repeat: expected at least 1": ["--repeat", "0"]}.items():
             with self.subTest(text):
                 error = self.probe(*words, code=2)

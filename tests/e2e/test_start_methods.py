@@ -448,6 +448,27 @@ class StoppedHelpers(RunTest):
         self.assertIn("workers start by exec from now on: the zygote process did not answer within 15 s and was killed", run.stderr(), run)
         run.assert_undisturbed_result(steps)
 
+    def test_the_job_starts_without_the_zygote(self):
+        """Its first workers: the zygote has forked one and says nothing of it."""
+        folder = self.folder()
+        hangs = folder / "zygote.py"
+        hangs.write_text("import sys, time\nfrom lockstep import _zygote\n"
+                         "def hang(*_):\n    _zygote._fork_orphan()\n    time.sleep(1000)\n"
+                         "_zygote._spawn = hang\nsys.exit(_zygote.main())\n")
+        python = folder / "python"
+        python.write_text(f'#!/bin/sh\ncase "$*" in "-u -m lockstep._zygote") set -- -u {hangs};; esac\nexec {PYTHON} "$@"\n')
+        python.chmod(0o755)
+        script = folder / "lists.py"
+        script.write_text("import os, pathlib\n"
+                          "for pid in pathlib.Path(f'/proc/{os.getppid()}/task/{os.getppid()}/children').read_text().split():\n"
+                          "    print(pathlib.Path(f'/proc/{pid}/cmdline').read_bytes().split(b'\\0')[2].decode())\n")
+        run = Run(self, str(script), ranks=1, python=str(python), options=["--max-restarts", "0"])
+        run.finish()
+        self.assertIn("workers start by exec from now on: the zygote process did not answer within 15 s and was killed", run.stderr(), run)
+        self.assertEqual([[], 1], [run.faults(), run.epoch()], run)
+        # The worker, and the store host, which the zygote had forked before.
+        self.assertEqual(sorted([str(hangs), str(script)]), sorted(run.stdout().split()), run)
+
     def test_none_outlives_the_run(self):
         run = Run(self, "ddp.py", *ddp(), ranks=2)
         zygote, others = self.zygote_and_others(run)
