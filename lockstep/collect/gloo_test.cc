@@ -1,10 +1,8 @@
 // Loads liblockstep-gloo.so in front of a stand-in for libgloo.so.0 (fake_gloo.c), as a preloaded library stands.
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
@@ -15,10 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/collect/test_trail.h"
 #include "lockstep/record/trail.h"
 
 namespace {
 
+using lockstep::collect::MapOwnTrail;
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
@@ -81,17 +81,6 @@ class Gloo : public testing::Test {
   }
   static void Delete(Buffer& buffer) { Find<void(Buffer*)>("_ZN4gloo9transport3tcp13UnboundBufferD0Ev")(&buffer); }
 
-  static ls_trail* Map() {
-    for (const auto& entry : std::filesystem::directory_iterator(getenv("LOCKSTEP_TRAILS"))) {
-      if (entry.path().string().find("." + std::to_string(getpid()) + ".") == std::string::npos) continue;
-      const int fd = open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
-      const auto bytes = std::filesystem::file_size(entry.path());
-      void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-      close(fd);
-      return ls_trail_attach(memory, bytes);
-    }
-    return nullptr;
-  }
   // All that has ended; what is under way is none of it.
   static std::vector<ls_record> Ended(const ls_trail& trail) {
     std::vector<ls_record> records(100);
@@ -105,7 +94,7 @@ class Gloo : public testing::Test {
 TEST_F(Gloo, AnOpInWhichNothingIsSentIsNotTold) {
   Context context;
   Connect(context);
-  ls_trail* trail = Map();
+  ls_trail* trail = MapOwnTrail();
   ASSERT_NE(trail, nullptr);
   AllReduce(context);
   const std::vector<ls_record> ended = Ended(*trail);
@@ -123,7 +112,7 @@ TEST_F(Gloo, AnOpInWhichNothingIsSentIsNotTold) {
 TEST_F(Gloo, OfASendThatNobodyWaitedForTheLaunchIsKnown) {
   Context context;
   Connect(context);
-  ls_trail* trail = Map();
+  ls_trail* trail = MapOwnTrail();
   Buffer buffer;
   buffer.transport = &buffer;
   const size_t before = Ended(*trail).size();
@@ -142,7 +131,7 @@ TEST_F(Gloo, OfASendThatNobodyWaitedForTheLaunchIsKnown) {
 TEST_F(Gloo, ASendWhoseWaitThrowsHasFailed) {
   Context context;
   Connect(context);
-  ls_trail* trail = Map();
+  ls_trail* trail = MapOwnTrail();
   Buffer buffer;
   buffer.transport = &buffer;
   AllReduce(context);
@@ -166,7 +155,7 @@ TEST_F(Gloo, OfACommunicatorThatFindsNoRoomNothingIsTold) {
   const auto in_child = [] {
     std::deque<Context> contexts(LS_TRAIL_COMMUNICATORS + 2);
     for (Context& context : contexts) Connect(context);
-    ls_trail* trail = Map();
+    ls_trail* trail = MapOwnTrail();
     EXPECT_EQ(trail->no_communicator, 2u);
     AllReduce(contexts.front());
     Buffer buffer;

@@ -1,10 +1,8 @@
 // Loads liblockstep-nccl-profiler.so as NCCL does and drives all its versions. The structs below are written from
 // NCCL's headers again, apart from nccl_abi.h: the two have to agree.
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,9 +19,12 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/collect/test_trail.h"
 #include "lockstep/record/trail.h"
 
 namespace {
+
+using lockstep::collect::MapOwnTrail;
 
 struct ProxyOp {
   pid_t pid;
@@ -259,7 +260,7 @@ class FakeNccl {
 class Trail {
  public:
   static ls_trail& Get() {
-    static ls_trail* trail = Map();
+    static ls_trail* trail = MapOwnTrail();
     return *trail;
   }
   // What has ended since the last look.
@@ -273,18 +274,6 @@ class Trail {
     std::vector<ls_record> records(LS_TRAIL_PLACES);
     records.resize(ls_trail_under_way(&Get(), records.data()));
     return records;
-  }
-
- private:
-  static ls_trail* Map() {
-    for (const auto& entry : std::filesystem::directory_iterator(getenv("LOCKSTEP_TRAILS"))) {
-      const int fd = open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
-      const auto bytes = std::filesystem::file_size(entry.path());
-      void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-      close(fd);
-      return ls_trail_attach(memory, bytes);
-    }
-    return nullptr;
   }
 };
 

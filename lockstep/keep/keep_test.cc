@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "lockstep/base/test_connect.h"
 #include "lockstep/keep/fetch.h"
 #include "lockstep/keep/keeper.h"
 #include "lockstep/keep/sender.h"
@@ -62,16 +63,6 @@ absl::StatusOr<std::vector<Content>> FetchAll(int port, int node, const checkpoi
   LS_ASSIGN_OR_RETURN(const Outline outline, Fetch({"127.0.0.1", port}, token, node, point, {}, make, patience));
   EXPECT_EQ(slots.size(), outline.slots.size());
   return slots;
-}
-
-Fd ConnectTo(int port) {
-  Fd caller(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(0, connect(caller.get(), reinterpret_cast<sockaddr*>(&address), sizeof address));
-  return caller;
 }
 
 // Gives one part out, and counts who comes for it. If told so, it hangs up on the first, the third, ... of them.
@@ -176,7 +167,7 @@ TEST_F(Keeping, OfThoseWhoSayNothingTheOldestGoes) {
   const std::vector<Content> slots = {SlotOf(kMeta, 1, RandomBytes(70, 2))};
   Sender sender(kToken, own_, told_.listener());
   std::vector<Fd> silent;
-  for (int i = 0; i < 80; ++i) silent.push_back(ConnectTo(keeper_.port()));
+  for (int i = 0; i < 80; ++i) ASSERT_TRUE(silent.emplace_back(ConnectTo(keeper_.port())).valid()) << i;
   sender.SendTo(Address{"127.0.0.1", keeper_.port()});
   sender.Offer(OfferOf(1, At(1), slots, kMeta));
   EXPECT_EQ("kept 1", told_.Next());

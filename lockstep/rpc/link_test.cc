@@ -1,12 +1,12 @@
 // Client and server over loopback, in one poller.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_connect.h"
 #include "lockstep/rpc/client.h"
 #include "lockstep/rpc/server.h"
 
@@ -240,15 +240,6 @@ TEST_F(Link, AnOlderTermIsNotFollowed) {
   EXPECT_EQ(older.newest, 5) << "it hears that there is a newer one";
   EXPECT_EQ(places_.size(), 1u);
   EXPECT_FALSE(client->connected());
-}
-
-Fd ConnectTo(int port) {
-  Fd caller(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return connect(caller.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 ? std::move(caller) : Fd();
 }
 
 // Both ends of a connection are this process's, here.

@@ -1,6 +1,5 @@
 #include "lockstep/serve/server.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -12,6 +11,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_connect.h"
 
 namespace lockstep::serve {
 namespace {
@@ -22,16 +22,6 @@ std::unique_ptr<Server> Started(const ServerOptions& options = {}) {
   auto server = Server::Start(options);
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
-}
-
-Fd ConnectTo(int port) {
-  Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  return fd;
 }
 
 TEST(Server, ServesTheNewestSnapshot) {
@@ -148,7 +138,7 @@ TEST(Server, EndsWithinATenthOfASecondWhateverClientsDo) {
   auto server = Started();
   std::vector<Fd> clients;
   for (int i = 0; i < 20; ++i) {
-    clients.push_back(ConnectTo(server->port()));
+    ASSERT_TRUE(clients.emplace_back(ConnectTo(server->port())).valid());
     if (i % 2 == 0) {
       EXPECT_EQ(send(clients.back().get(), "GET /metr", 9, 0), 9);
     }
@@ -161,7 +151,7 @@ TEST(Server, EndsWithinATenthOfASecondWhateverClientsDo) {
 TEST(Server, OfTooManyClientsTheNewestAreClosed) {
   auto server = Started();
   std::vector<Fd> clients;
-  for (int i = 0; i < 80; ++i) clients.push_back(ConnectTo(server->port()));
+  for (int i = 0; i < 80; ++i) ASSERT_TRUE(clients.emplace_back(ConnectTo(server->port())).valid());
   char byte = 0;
   for (size_t i = 64; i < clients.size(); ++i) EXPECT_LE(recv(clients[i].get(), &byte, 1, 0), 0) << i;
   EXPECT_EQ(recv(clients[63].get(), &byte, 1, MSG_DONTWAIT), -1);
@@ -171,6 +161,7 @@ TEST(Server, OfTooManyClientsTheNewestAreClosed) {
 TEST(Server, AnEndlessRequestIsCutOff) {
   const auto server = Started();
   const Fd client = ConnectTo(server->port());
+  ASSERT_TRUE(client.valid());
   const std::string chunk(4096, 'x');
   EXPECT_GT(send(client.get(), "GET /metrics HTTP/1.1\r\nA: ", 26, 0), 0);
   // Ends because the server stops reading at its limit and closes, which resets the connection.
