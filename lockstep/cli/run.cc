@@ -11,8 +11,8 @@
 #include "lockstep/cluster/layout.h"
 #include "lockstep/node/init.h"
 #include "lockstep/node/options.h"
-#include "lockstep/node/plan.h"
 #include "lockstep/node/run.h"
+#include "lockstep/node/run_spec.h"
 
 namespace lockstep::cli {
 namespace {

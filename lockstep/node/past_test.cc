@@ -11,8 +11,8 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/control/coordinator.h"
-#include "lockstep/node/plan.h"
 #include "lockstep/node/query.h"
+#include "lockstep/node/run_spec.h"
 
 namespace lockstep::node {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/node/plan.h"
+#include "lockstep/node/run_spec.h"
 
 #include <sys/random.h>
 #include <unistd.h>
