@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 #include <map>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "lockstep/base/number.h"
 #include "lockstep/base/split.h"
 #include "lockstep/detect/comm_slow.h"
 #include "lockstep/detect/comm_waits.h"
@@ -126,13 +126,13 @@ std::vector<Finding> FindMismatches(const Standing& standing) {
   return findings;
 }
 
-// "[4, 2] Float": how many elements come, and of what type. What it is cut into does not matter.
+// "[4,2] Float": how many elements come, and of what type. What it is cut into does not matter.
 std::string AmountOf(const std::string& shape) {
   const size_t end = shape.find(']');
   if (shape.empty() || shape.front() != '[' || end == std::string::npos) return shape;
   uint64_t count = 1;
   for (const std::string& size : Split(shape.substr(1, end - 1), ','))
-    if (uint64_t one = 0; std::from_chars(size.data(), size.data() + size.size(), one).ec == std::errc()) count *= one;
+    count *= WholeNumber<uint64_t>(Trim(size)).value_or(1);
   return fmt::format("{}{}", count, shape.substr(end + 1));
 }
 
@@ -470,7 +470,7 @@ class Finder {
       for (const CommOp* op : waits_.Of(rank)->together) {
         ends.insert({rank, op->peer});
         links.insert(LinkOf(*op));
-        if (IsInOtherEnd(*op)) next.push_back(op->peer);
+        if (standing_.IsInOtherEnd(*op)) next.push_back(op->peer);
       }
     }
     incident::TellSome(ranks, "ranks", finding.evidence, [&](int rank) { TellOfTransfers(rank, finding.evidence); });
@@ -482,19 +482,13 @@ class Finder {
   void TellOfTransfers(int rank, std::vector<std::string>& evidence) const {
     size_t lines = 0;
     for (const CommOp* op : waits_.Of(rank)->together) {
-      if (op->direction == Direction::kSend && IsInOtherEnd(*op)) continue;  // told by the receiver
+      if (op->direction == Direction::kSend && standing_.IsInOtherEnd(*op)) continue;  // told by the receiver
       if (++lines > kMostLines) break;
       evidence.push_back(fmt::format("rank {} is in {}, {}", rank, NameOf(log_, *op),
                                      standing_.Counterpart(*op) != nullptr
                                          ? "both ends of it are launched"
                                          : fmt::format("rank {} has ended its end", op->peer)));
     }
-  }
-
-  // Whether the other end of a transfer holds its rank.
-  bool IsInOtherEnd(const CommOp& op) const {
-    const CommOp *other = standing_.Counterpart(op), *in = standing_.InOf(op.peer);
-    return other != nullptr && (in == other || RunTogether(*in, *other));
   }
 
   using Link = std::pair<int, int>;  // from, to

@@ -140,6 +140,11 @@ const CommOp* Standing::Counterpart(const CommOp& op) const {
   return before < others->second.size() ? others->second[before] : nullptr;
 }
 
+bool Standing::IsInOtherEnd(const CommOp& op) const {
+  const CommOp *other = Counterpart(op), *in = InOf(op.peer);
+  return other != nullptr && (in == other || RunTogether(*in, *other));
+}
+
 // As many on either side. What was lost of the waiting rank's own lets its op seem to be an earlier one, what was lost
 // of its peer's lets those seem too few.
 std::optional<bool> Standing::PeerHasLaunched(const CommOp& op) const {

@@ -55,6 +55,8 @@ class Standing {
   std::vector<const trace::CommOp*> SendsBefore(int rank) const;
   // The other end of a transfer, if it is launched and has not ended.
   const trace::CommOp* Counterpart(const trace::CommOp& op) const;
+  // Of a transfer that has not ended: its peer is in the other end, or in what runs together with that.
+  bool IsInOtherEnd(const trace::CommOp& op) const;
   // Of a transfer that has not ended: whether its other end was launched, ended or not. Null: so much was lost that it
   // can't be told.
   std::optional<bool> PeerHasLaunched(const trace::CommOp& op) const;

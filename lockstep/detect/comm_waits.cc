@@ -176,10 +176,7 @@ void Waits::FindHeld() {
         if (IsNotThere(*send)) holders.push_back(send->peer);
       }
     for (const CommOp* op : wait.together)
-      if (const CommOp* other = standing_.Counterpart(*op)) {
-        const CommOp* in = standing_.InOf(op->peer);
-        if (in == other || RunTogether(*in, *other)) held_by[op->peer].push_back(&wait);
-      }
+      if (standing_.IsInOtherEnd(*op)) held_by[op->peer].push_back(&wait);
   }
   while (!holders.empty()) {
     const int holder = holders.back();
