@@ -243,6 +243,7 @@ void Lead::Left(Peer peer, const std::string& why) {
   if (begun_ && agent.mapped().node >= 0) {
     peers_.erase(agent.mapped().node);
     if (head_.state().mode == control::Mode::kFinished) departed_.insert(agent.mapped().node);
+    LookWhetherStopped();
     if (IsJustBack()) {
       left_us_.emplace(agent.mapped().node, why);
       return head_.LeftUs(agent.mapped().node);
@@ -256,14 +257,14 @@ void Lead::Left(Peer peer, const std::string& why) {
 }
 
 // While this process was stopped agents heard nothing, and gave it up.
-bool Lead::IsJustBack() {
+void Lead::LookWhetherStopped() {
   const Nanos now = clock_.Now();
-  if (ticked_.value != 0 && now - ticked_ >= ToNanos(kGivenUp)) {
-    if (now - back_ >= ToNanos(kComeAnew)) stopped_ = ticked_;
-    back_ = now;
-  }
-  return back_.value != 0 && now - back_ < ToNanos(kComeAnew);
+  if (ticked_.value == 0 || now - ticked_ < ToNanos(kGivenUp)) return;
+  if (!IsJustBack()) stopped_ = ticked_;
+  back_ = now;
 }
+
+bool Lead::IsJustBack() const { return back_.value != 0 && clock_.Now() - back_ < ToNanos(kComeAnew); }
 
 // It was this process that was away; who does not come anew has other reasons.
 void Lead::TellWhoStayedAway() {
@@ -302,7 +303,7 @@ void Lead::Tick() {
   const Nanos now = clock_.Now();
   const Nanos away = ticked_.value != 0 ? now - ticked_ : Nanos{};
   const bool stalled = away > ToNanos(kStalled);
-  (void)IsJustBack();
+  LookWhetherStopped();
   ticked_ = now;
   if (begun_ && stalled) head_.WasAway(away);
   BeginIfComplete();

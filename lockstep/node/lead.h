@@ -76,7 +76,8 @@ class Lead {
   void TellStandbys();
   void Said(Peer peer, const control::Said& said);
   void Left(Peer peer, const std::string& why);
-  bool IsJustBack();
+  void LookWhetherStopped();
+  bool IsJustBack() const;
   void TellWhoStayedAway();
   void SettleLayout();
   void BeginIfComplete();
