@@ -75,13 +75,9 @@ Json RowsOf(const plan::Runs& runs, const plan::Calibrated& calibrated) {
 Json AssumedOf(const std::vector<std::string>& paths, const std::vector<plan::MeasuredTable>& tables,
                const plan::Calibration& known) {
   Json all = Json::array();
-  for (size_t i = 0; i < tables.size(); ++i) {
-    const auto add = [&](const plan::SkippedRow& row) {
+  for (size_t i = 0; i < tables.size(); ++i)
+    for (const plan::SkippedRow& row : plan::AssumedOf(tables[i], known))
       all.push_back({{"table", paths[i]}, {"row", row.row}, {"what", row.why}});
-    };
-    for (const plan::SkippedRow& row : tables[i].assumed) add(row);
-    for (const plan::SkippedRow& row : plan::FarOff(tables[i], known)) add(row);
-  }
   return all;
 }
 

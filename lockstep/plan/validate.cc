@@ -147,8 +147,8 @@ std::optional<Predicted> PredictRun(const MeasuredRun& run, const Calibration& c
 
 }  // namespace
 
-std::vector<SkippedRow> FarOff(const MeasuredTable& table, const Calibration& calibration) {
-  std::vector<SkippedRow> rows;
+std::vector<SkippedRow> AssumedOf(const MeasuredTable& table, const Calibration& calibration) {
+  std::vector<SkippedRow> rows = table.assumed;
   for (const MeasuredRun& run : table.runs) {
     const std::optional<Rates> rates = calibration.Of(run.workload());
     const double measured = run.Measured().step_s;
@@ -166,8 +166,7 @@ Json ValidateReport(const MeasuredTable& table, const Calibration& calibration, 
   All all, timed;
   Json rows = Json::array(), skipped = Json::array(), assumed = Json::array();
   size_t predicted = 0, unmeasured = 0;
-  for (const SkippedRow& row : table.assumed) assumed.push_back({{"row", row.row}, {"what", row.why}});
-  for (const SkippedRow& row : FarOff(table, calibration)) assumed.push_back({{"row", row.row}, {"what", row.why}});
+  for (const SkippedRow& row : AssumedOf(table, calibration)) assumed.push_back({{"row", row.row}, {"what", row.why}});
   for (const SkippedRow& row : table.skipped) skipped.push_back({{"row", row.row}, {"why", row.why}});
   for (const MeasuredRun& run : table.runs) {
     const std::optional<Predicted> found = PredictRun(run, calibration);

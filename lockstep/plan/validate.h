@@ -11,8 +11,8 @@ struct ValidateOptions {
   bool rows = false;  // add the predictions themselves
 };
 
-// Runs that take twenty times as long as predicted, or a twentieth, and why a unit may be to blame.
-std::vector<SkippedRow> FarOff(const MeasuredTable& table, const Calibration& calibration);
+// What was assumed of rows; and which take twenty times as long as predicted, or a twentieth: a unit may be to blame.
+std::vector<SkippedRow> AssumedOf(const MeasuredTable& table, const Calibration& calibration);
 
 // {n, predicted, skipped [{row, why}], assumed [{row, what}], mape, median, p90, bias, coverage80, families {name: the
 // same}, memory {n, mape, oom_right, oom_total, feasible_rejected}, ranking [{group, n, tau, regret}], rows [{id,
