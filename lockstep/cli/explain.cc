@@ -51,9 +51,9 @@ absl::StatusOr<explain::Shard> ParseShard(const std::string& text) {
     return InvalidArgument(
         "--shard auto: SLURM_PROCID and SLURM_NTASKS are not set; start it by srun, or say --shard I/N");
   const std::string numbers = by_slurm ? fmt::format("{}/{}", task, tasks) : text;
-  const size_t slash = std::min(numbers.find('/'), numbers.size());
-  const auto index = WholeNumber<int>(std::string_view(numbers).substr(0, slash));
-  const auto count = WholeNumber<int>(std::string_view(numbers).substr(std::min(slash + 1, numbers.size())));
+  std::string_view rest = numbers;
+  const auto index = TakeNumber<int>(rest);
+  const auto count = rest.starts_with('/') ? WholeNumber<int>(rest.substr(1)) : std::nullopt;
   if (index && count && *index >= 0 && *index < *count) return explain::Shard{*index, *count};
   return InvalidArgument("--shard {}: expected I/N with I from 0 to N - 1, or auto", numbers);
 }
