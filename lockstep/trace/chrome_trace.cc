@@ -15,25 +15,25 @@ constexpr size_t kLongestEvent = 16 << 20;
 constexpr size_t kLongestMember = 1 << 20;
 constexpr int64_t kLatest = 2'200'000'000'000'000;  // us since 1970: in 2039; differences of such times fit in 64 bits
 
+constexpr int64_t kPerMicro = 1000;
+
+// Microseconds that are written otherwise than by digits and a point: "1.5e6".
+std::optional<int64_t> RoundedNanoseconds(std::string_view text) {
+  const std::optional<double> micros = WholeNumber<double>(text);
+  if (!micros || !(std::abs(*micros) < static_cast<double>(kLatest))) return std::nullopt;
+  return std::llround(*micros * kPerMicro);
+}
+
 // Microseconds as nanoseconds, without a double between: an epoch in nanoseconds has more digits than that holds.
 std::optional<int64_t> Nanoseconds(std::string_view text) {
-  constexpr int64_t kPerMicro = 1000;
   const size_t point = text.find('.');
   const std::optional<int64_t> whole = WholeNumber<int64_t>(text.substr(0, point));
-  if (!whole) {
-    const std::optional<double> micros = WholeNumber<double>(text);  // 1.5e6
-    if (!micros || !(std::abs(*micros) < static_cast<double>(kLatest))) return std::nullopt;
-    return std::llround(*micros * kPerMicro);
-  }
+  if (!whole) return RoundedNanoseconds(text);
   if (std::abs(*whole) > kLatest) return std::nullopt;
   int64_t fraction = 0, unit = kPerMicro;
   if (point != std::string_view::npos)
     for (const char digit : text.substr(point + 1)) {
-      if (digit < '0' || digit > '9') {
-        const std::optional<double> micros = WholeNumber<double>(text);  // 1.5e6
-        if (!micros || !(std::abs(*micros) < static_cast<double>(kLatest))) return std::nullopt;
-        return std::llround(*micros * kPerMicro);
-      }
+      if (digit < '0' || digit > '9') return RoundedNanoseconds(text);
       if (unit == 1) continue;
       unit /= 10;
       fraction += unit * (digit - '0');
