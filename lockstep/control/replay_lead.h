@@ -2,9 +2,11 @@
 // nodes, hands out the answer, and ends the search when the job is not probing for it any more: a stop, or a node that
 // was lost. Without a search nothing happens.
 //
-//   ReplayLead replay({.tell = [&](int node, const Told& told) { ... }, .answered = [&](const Probed& answer) { ...
-//   }}); replay.Begin(state, probe, now); replay.Hear(node, ready, now);  replay.Tick(now); replay.EndUnless(state); //
-//   after every event
+//   ReplayLead replay({.tell = [&](int node, const Told& told) { ... },
+//                      .answered = [&](const Probed& answer) { ... }});
+//   replay.Begin(state, probe, now);
+//   replay.Hear(node, ready, now);  replay.Tick(now);
+//   replay.EndUnless(state);                            // after every event
 #pragma once
 
 #include <functional>
