@@ -30,8 +30,6 @@ int ls_collect_communicator(struct ls_trail* trail, uint64_t key) {
 
 int64_t ls_collect_now(void) { return ls_clock_ns(CLOCK_BOOTTIME); }
 
-static bool is_transfer(uint8_t function) { return function == LS_SEND || function == LS_RECEIVE; }
-
 ls_handle ls_collect_launched(struct ls_trail* trail, struct ls_record* op, uint32_t communicator, uint8_t function) {
   struct ls_op_body* body = &op->body.op;
   memset(op, 0, sizeof *op);
@@ -45,7 +43,7 @@ ls_handle ls_collect_launched(struct ls_trail* trail, struct ls_record* op, uint
   body->function = function;
   body->state = LS_OP_STARTED;
   body->alone = LS_UNKNOWN;
-  if (!is_transfer(function)) {
+  if (!ls_collect_is_transfer(function)) {
     const int64_t left = __atomic_load_n(&trail->left_ns, __ATOMIC_RELAXED);
     ls_op_set_alone(op, left == 0 ? -1 : op->time_ns > left ? op->time_ns - left : 0);
     body->number = (uint32_t)__atomic_add_fetch(&trail->communicator[communicator].launched, 1, __ATOMIC_RELAXED);
@@ -60,7 +58,7 @@ void ls_collect_ended(struct ls_trail* trail, struct ls_record* op, uint8_t stat
   op->body.op.state = state;
   op->body.op.waits_for = LS_NO_PEER;
   ls_trail_push(trail, op);
-  if (is_transfer(op->body.op.function)) return;
+  if (ls_collect_is_transfer(op->body.op.function)) return;
   __atomic_fetch_add(&trail->communicator[op->body.op.communicator].ended, 1, __ATOMIC_RELAXED);
   __atomic_store_n(&trail->left_ns, now_ns, __ATOMIC_RELAXED);
 }

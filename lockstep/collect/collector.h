@@ -22,6 +22,8 @@ int64_t ls_collect_now(void); /* CLOCK_BOOTTIME, ns */
 
 /* An op is launched: fills the record in, as readers then see it. Of a send or receive, the peer is the caller's. */
 ls_handle ls_collect_launched(struct ls_trail*, struct ls_record* op, uint32_t communicator, uint8_t function);
+static inline bool ls_collect_is_transfer(uint8_t function) { return function == LS_SEND || function == LS_RECEIVE; }
+
 /* It ended now: pushes it. The place is the caller's to close. */
 void ls_collect_ended(struct ls_trail*, struct ls_record* op, uint8_t state, int64_t now_ns);
 /* It has waited for a message outside of collectives until now: for so long it was not by itself. */

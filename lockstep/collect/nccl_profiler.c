@@ -204,10 +204,11 @@ static int64_t ahead[LS_TRAIL_COMMUNICATORS]; /* 0: not known */
 
 static int64_t host_time(uint32_t communicator, uint64_t device_ns) {
   const int64_t now = ls_collect_now(), seen = now - (int64_t)device_ns;
+  if (device_ns == 0) return now; /* which NCCL has not read yet */
   int64_t known = __atomic_load_n(&ahead[communicator], __ATOMIC_RELAXED);
   known = known == 0 || seen < known ? seen : known + (seen - known) / 1024;
   __atomic_store_n(&ahead[communicator], known, __ATOMIC_RELAXED);
-  return device_ns == 0 ? now : (int64_t)device_ns + known;
+  return (int64_t)device_ns + known;
 }
 
 /* The clock is looked at only where the caller has not: that is a good part of a callback. */
@@ -238,20 +239,34 @@ static void end_if_done(struct ls_trail* trail, const struct content* op, uint64
 }
 
 /* Ops that are enqueued and had no proxy yet, or not all of their kernels, which may come much later: the host runs
- * ahead of the devices. Where so many others were enqueued since, none is to be expected. */
-enum { kAhead = 32 };
-static uint64_t enqueued[LS_TRAIL_COMMUNICATORS][kAhead];
-static uint32_t enqueued_count[LS_TRAIL_COMMUNICATORS];
+ * ahead of the devices. Where so many others were enqueued since, none is to be expected: few of a communicator for
+ * which nothing has worked yet, as inside of a machine; of one for which something has as many as there is room for. */
+enum { kAhead = 32, kFarAhead = kSlots / 4 };
+static uint64_t enqueued[LS_TRAIL_COMMUNICATORS][kAhead], far_ahead[kFarAhead];
+static uint32_t enqueued_count[LS_TRAIL_COMMUNICATORS], far_ahead_count;
+static bool worked_for[LS_TRAIL_COMMUNICATORS];
+
+/* The handle that was put there so many ago. */
+static uint64_t take_turns(uint64_t* handles, uint32_t* count, uint32_t length, uint64_t next) {
+  const uint32_t at = __atomic_fetch_add(count, 1, __ATOMIC_RELAXED) % length;
+  return __atomic_exchange_n(&handles[at], next, __ATOMIC_ACQ_REL);
+}
+
+static const struct content* without_workers(uint64_t handle) {
+  const struct content* op = content_of(handle, kOp);
+  const uint32_t progress = op == NULL ? 0 : __atomic_load_n(&op->progress, __ATOMIC_ACQUIRE);
+  const bool none = (progress & kHadWorkers) == 0;
+  return op != NULL && (none || (op->by_kernels && (progress & kWorking) == 0)) ? op : NULL;
+}
 
 /* `next` takes the place of the one that was enqueued longest ago. */
 static void await_workers(struct ls_trail* trail, uint32_t communicator, uint64_t next) {
-  const uint32_t at = __atomic_fetch_add(&enqueued_count[communicator], 1, __ATOMIC_RELAXED) % kAhead;
-  const uint64_t before = __atomic_exchange_n(&enqueued[communicator][at], next, __ATOMIC_ACQ_REL);
-  const struct content* op = content_of(before, kOp);
-  if (op == NULL) return;
-  const uint32_t progress = __atomic_load_n(&op->progress, __ATOMIC_ACQUIRE);
-  if ((progress & kHadWorkers) == 0 || (op->by_kernels && (progress & kWorking) == 0))
-    end_op(trail, op, before, LS_OP_LAUNCHED, kLook);
+  uint64_t oldest = take_turns(enqueued[communicator], &enqueued_count[communicator], kAhead, next);
+  if (without_workers(oldest) == NULL) return;
+  if (__atomic_load_n(&worked_for[communicator], __ATOMIC_RELAXED))
+    oldest = take_turns(far_ahead, &far_ahead_count, kFarAhead, oldest);
+  const struct content* op = without_workers(oldest);
+  if (op != NULL) end_op(trail, op, oldest, LS_OP_LAUNCHED, kLook);
 }
 
 /* Ops that had no proxy yet keep so many places of the trail, of all communicators together: the others are for those
@@ -353,14 +368,18 @@ static void end_work(struct ls_trail* trail, uint64_t handle, int64_t now) {
   if (op != NULL) end_if_done(trail, op, handle, __atomic_sub_fetch(&op->progress, 1, __ATOMIC_ACQ_REL), now);
 }
 
-static void start_kernel(void** handle, const void* descriptor) {
+static void start_kernel(uint32_t communicator, void** handle, const void* descriptor) {
   struct ls_trail* trail = ls_collect_trail();
+  __atomic_store_n(&worked_for[communicator], true, __ATOMIC_RELAXED);
   const uint64_t parent = word_at(descriptor, NCCL_AT_PARENT);
   struct content* op = content_of(parent, kOp);
   if (op != NULL && !op->by_kernels) op = NULL;
   struct slot* slot = begin_work(trail, op, parent, &trail->no_place);
   if (slot == NULL) return;
-  arrive_at(op, host_time(op->record.body.op.communicator, word_at(descriptor, NCCL_AT_KERNEL_TIME_4)));
+  const int64_t began = host_time(op->record.body.op.communicator, word_at(descriptor, NCCL_AT_KERNEL_TIME_4));
+  /* Transfers of one kernel begin together: their launches alone have an order, and what was before them is no delay.
+   */
+  if (!ls_collect_is_transfer(op->record.body.op.function)) arrive_at(op, began);
   slot->now.left_ns = 0;
   *handle = publish(slot, kKernel, op->record.body.op.communicator);
 }
@@ -383,11 +402,12 @@ static void stop_kernel(struct ls_trail* trail, const struct content* kernel, ui
   end_work(trail, parent, kLook);
 }
 
-static void start_proxy_op(void** handle, const void* descriptor) {
+static void start_proxy_op(uint32_t communicator, void** handle, const void* descriptor) {
   struct ls_trail* trail = ls_collect_trail();
   const uint64_t parent = word_at(descriptor, NCCL_AT_PARENT);
   /* A proxy may serve another process of its machine: then the parent means nothing here. */
   const bool own = int_at(descriptor, NCCL_AT_PROXY_PID) == (int32_t)trail->origin.pid;
+  if (own) __atomic_store_n(&worked_for[communicator], true, __ATOMIC_RELAXED);
   struct content* op = own ? content_of(parent, kOp) : NULL;
   struct slot* slot = begin_work(trail, op, parent, &trail->no_peer);
   if (slot == NULL) return;
@@ -493,9 +513,9 @@ static int start_event(int version, void* context, void** handle, const void* de
   if (ls_collect_trail() == NULL || communicator >= LS_TRAIL_COMMUNICATORS) return NCCL_SUCCESS;
   const uint64_t type = version >= 5 ? word_at(descriptor, NCCL_AT_TYPE) : byte_at(descriptor, NCCL_AT_TYPE);
   if (type == NCCL_COLL || type == NCCL_P2P) start_op(version, (uint32_t)communicator, handle, type, descriptor);
-  if (type == NCCL_PROXY_OP) start_proxy_op(handle, descriptor);
+  if (type == NCCL_PROXY_OP) start_proxy_op((uint32_t)communicator, handle, descriptor);
   if (type == NCCL_PROXY_STEP) start_step(handle, descriptor);
-  if (type == NCCL_KERNEL_CHANNEL && version >= 4) start_kernel(handle, descriptor);
+  if (type == NCCL_KERNEL_CHANNEL && version >= 4) start_kernel((uint32_t)communicator, handle, descriptor);
   return NCCL_SUCCESS;
 }
 
