@@ -338,6 +338,7 @@ void Conductor::WasAway(Nanos away) {
   for (std::optional<Wait>* wait : {&culprit_, &stop_, &stuck_, &probe_})
     if (*wait) (*wait)->until = std::max((*wait)->until + away, now + ToNanos(kToCatchUp));
   replay_.WasAway(away);
+  if (!state_.awaited.empty()) Handle(WatcherGone{now - away, true});
 }
 
 std::vector<std::string> Conductor::LostBeside(int node) const {
@@ -386,7 +387,7 @@ void Conductor::TakeForGone(int node, Nanos now) {
   std::string why = fmt::format("its agent has not been heard of for {:.0f} s", ToSeconds(now - since).value);
   if (const auto others = LostBeside(node); !others.empty() && IsEnd(state_, node, now))
     why += fmt::format("; nor of node {}", fmt::join(others, ", "));
-  Handle(AgentGone{node, why});
+  Handle(AgentGone{node, why, NameOf(node)});
   if (state_.spec.nodes != before) return;  // this number may be another one's now
   if (state_.awaited.contains(node)) Put(node, Standing::kLost, since);
   if (state_.mode == Mode::kFinishing) Handle(fleet_->Gone(node));

@@ -44,7 +44,7 @@ class Conductor {
   void Handle(const EventBody& body);
   void Tick();
   // This process itself was stopped for so long: who is lost had no chance to come back, and what is waited for may
-  // have come, and is only heard now.
+  // have come, and is only heard now. Written down where a node is awaited: that counts by the journal.
   void WasAway(Nanos away);
   void Tell(int node, const Told& told);
   void TellAll(const Told& told);

@@ -29,8 +29,9 @@ std::string Name(const Told& told) {
 
 class SomeNodes : public testing::Test {
  protected:
-  explicit SomeNodes(std::vector<NodeSpec> nodes) {
+  explicit SomeNodes(std::vector<NodeSpec> nodes, bool can_ask = false) {
     JobSpec job;
+    job.can_ask = can_ask;
     job.ranks = static_cast<int>(nodes.size());
     job.nodes = std::move(nodes);
     job.policy.stuck_within = Seconds{5};
@@ -52,6 +53,12 @@ class SomeNodes : public testing::Test {
   }
   void Pass(Seconds seconds) {
     clock_.Advance(seconds);
+    conductor_.Tick();
+  }
+  // This process is stopped meanwhile.
+  void BeAway(Seconds seconds) {
+    clock_.Advance(seconds);
+    conductor_.WasAway(ToNanos(seconds));
     conductor_.Tick();
   }
   const State& state() const { return coordinator_.state(); }
@@ -125,15 +132,30 @@ TEST_F(TwoNodesThatAreToEnd, WaitForWhoIsLostUntilItCountsAsGone) {
   EXPECT_EQ(state().mode, Mode::kFinished);
 }
 
+class TwoNodesOfWhichOneIsAwaited : public SomeNodes {
+ protected:
+  TwoNodesOfWhichOneIsAwaited() : SomeNodes({{"a", 1, "a's"}, {"b", 1, "b's"}}, /*can_ask=*/true) {
+    Run();
+    conductor_.Lost(1, "its connection was lost");
+    Pass(Seconds{11});
+    EXPECT_EQ(state().awaited.count(1), 1U);
+  }
+};
+
+TEST_F(TwoNodesOfWhichOneIsAwaited, TheWaitIsForTimeInWhichSomebodyCouldCome) {
+  Pass(Seconds{500});
+  BeAway(Seconds{200});
+  Pass(Seconds{99});
+  EXPECT_EQ(state().awaited.count(1), 1U) << "for 599 s";
+  Pass(Seconds{2});
+  EXPECT_EQ(state().mode, Mode::kFinishing);
+  EXPECT_EQ(state().exit_code, kExitLost);
+}
+
 // This process is stopped for long, and all ranks end meanwhile.
 class ThreeNodesOfAStoppedCoordinator : public SomeNodes {
  protected:
   ThreeNodesOfAStoppedCoordinator() : SomeNodes({{"a", 1, "a's"}, {"b", 1, "b's"}, {"c", 1, "c's"}}) { Run(); }
-  void BeAway(Seconds seconds) {
-    clock_.Advance(seconds);
-    conductor_.WasAway(ToNanos(seconds));
-    conductor_.Tick();
-  }
   void Crash() {
     RankExited exited;
     exited.epoch = kFirst;

@@ -156,6 +156,7 @@ struct AgentBack {
 struct AgentGone {
   int node = 0;
   std::string why;
+  std::string name{};  // of the node
 };
 // An agent came that has no place in the job: it waits for one, with its Python warm.
 struct StandbyCame {
@@ -222,7 +223,7 @@ struct ClusterDid {
   std::string text;     // one sentence
 };
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
-inline constexpr char kKillCoordinator[] = "kill-coordinator";
+inline constexpr char kKillCoordinator[] = "kill-coordinator", kKillStarter[] = "kill-starter";
 inline constexpr char kKillDrill[] = "kill", kExitDrill[] = "exit", kNanDrill[] = "nan";
 inline constexpr char kCutLink[] = "cut-link";  // of the node that has the rank
 struct Drilled {

@@ -39,7 +39,7 @@ std::vector<EventBody> AllEvents() {
           Drilled{EpochId(4), "nan", 2, true},
           AgentLost{1, "b", "its connection was lost", {70}},
           AgentBack{1},
-          AgentGone{1, "node b is lost"},
+          AgentGone{1, "node b is lost", "b"},
           StandbyCame{{"s", 2, "s's token"}},
           StandbyLeft{"s's token"},
           JournalBehind{EpochId(9)},
@@ -82,7 +82,7 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "bad_epoch",  "first_epoch",  "load_first",  "standbys",
                                            "layout",     "reports",      "stuck_nodes", "unstopped_nodes",
                                            "env",        "step_time_s",  "can_ask",     "withdrawn",
-                                           "note",       "same"};
+                                           "note",       "same",         "node_name"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

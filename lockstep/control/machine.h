@@ -158,7 +158,7 @@ struct State {
   std::vector<NodeSpec> standbys;     // in the order in which they came
   std::vector<Eviction> evictions;
   std::vector<World> worlds;       // that the job had; the last is that of `spec`
-  std::optional<int> lost;         // the node with whose loss the job ended
+  int64_t lost_in = 0;             // the incident of a node with whose loss the job ended; 0: none
   std::map<int, Awaited> awaited;  // by node; in reach again, or replaced, it is not
   std::set<int> vacated;           // nodes that the coming epoch does not have, until its world is settled
   std::set<std::string> joining;   // choosing: machines that the last world did not have, by token

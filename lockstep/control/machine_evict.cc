@@ -70,26 +70,54 @@ std::string WhoIsLost(const State& state, const AgentGone& event) {
   return fmt::format("node {} is lost: {}{}", state.spec.nodes[node].name, event.why, nobody_came);
 }
 
-Finding LossOf(const State& state, int node, const std::string& why, Nanos since) {
+// Of a job on one node the event alone knows its name.
+std::string NameOf(const State& state, const AgentGone& event) {
+  const auto node = static_cast<size_t>(event.node);
+  if (node < state.spec.nodes.size()) return state.spec.nodes[node].name;
+  return event.name.empty() ? std::to_string(event.node) : event.name;
+}
+
+Finding LossOf(const std::string& name, const std::string& why, Nanos since) {
   Finding finding;
   finding.syndrome = incident::Syndrome::kNodeLost;
-  finding.suspects = {{incident::Suspect::Kind::kNode, state.spec.nodes[static_cast<size_t>(node)].name}};
+  finding.suspects = {{incident::Suspect::Kind::kNode, name}};
   finding.evidence = {why};
   finding.certain = true;
   finding.since = since;
   return finding;
 }
 
+// The open incident has it, or a new one, which it leads if it began first.
+void Join(Turn& turn, Finding finding) {
+  EnsureIncident(turn);
+  auto& findings = Open(turn.state).findings;
+  const bool was_first = findings.empty() || finding.since <= incident::Lead(Open(turn.state)).since;
+  findings.insert(was_first ? findings.begin() : findings.end(), std::move(finding));
+}
+
+Nanos LostSince(const Turn& turn, int node) {
+  const auto lost = turn.state.lost_agents.find(node);
+  return lost != turn.state.lost_agents.end() ? turn.state.incidents[lost->second].opened : turn.at;
+}
+
+// The job can't go on without it.
+void EndWith(Turn& turn, const AgentGone& event) {
+  State& state = turn.state;
+  const Nanos since = LostSince(turn, event.node);
+  Join(turn, LossOf(NameOf(state, event), event.why, since));
+  Strike(turn, since);
+  state.lost_in = Open(state).id;
+  BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
+}
+
 // The node is lost with all its ranks, since `since`: the epoch ends, if it has not, and a standby takes its place.
 void LoseNode(Turn& turn, int node, const std::string& why, Nanos since) {
   State& state = turn.state;
-  Finding finding = LossOf(state, node, why, since);
+  Finding finding = LossOf(state.spec.nodes[static_cast<size_t>(node)].name, why, since);
   const bool repairing = state.mode == Mode::kStopping || state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
   const bool keeping_stacks = state.mode == Mode::kConfirming && state.fault.keeping_stacks;
   if (repairing || keeping_stacks) {
-    auto& findings = Open(state).findings;
-    const bool was_first = finding.since <= incident::Lead(Open(state)).since;
-    findings.insert(was_first ? findings.begin() : findings.end(), std::move(finding));
+    Join(turn, std::move(finding));
   } else {
     LeadWith(turn, std::move(finding));
   }
@@ -223,16 +251,11 @@ void On(Turn& turn, const AgentGone& event) {
   State& state = turn.state;
   if (state.mode == Mode::kFinishing) return;
   if (state.vacated.contains(event.node)) return Ignore(turn);
-  if (IsEnd(state, event.node, turn.at)) {
-    state.lost = event.node;
-    return BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
-  }
+  if (IsEnd(state, event.node, turn.at)) return EndWith(turn, event);
   const bool may_lose = CanDoWithout(state, event.node) && !MustAwait(state, event.node, turn.at);
   if (!IsReplaceable(state, event.node) && !may_lose)
     return state.awaited.contains(event.node) ? Ignore(turn) : Await(turn, event.node);
-  const auto lost = state.lost_agents.find(event.node);
-  LoseNode(turn, event.node, event.why,
-           lost != state.lost_agents.end() ? state.incidents[lost->second].opened : turn.at);
+  LoseNode(turn, event.node, event.why, LostSince(turn, event.node));
 }
 
 void On(Turn& turn, const StandbyCame& event) {

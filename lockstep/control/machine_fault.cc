@@ -72,20 +72,6 @@ void WriteFault(State& state) {
   if (fault.acted.value != 0) state.ledger.Enter(Phase::kRestart, fault.acted, id);
 }
 
-// A fault that needs an answer: from now on the time is lost. The first news counts as noticing, the earliest cause as
-// the beginning.
-void Strike(Turn& turn, Nanos since) {
-  State& state = turn.state;
-  if (state.paused) {
-    state.paused = false;
-    state.settled = turn.at;
-  }
-  Fault& fault = state.fault;
-  fault.since = fault.noticed.value == 0 ? since : std::min(fault.since, since);
-  if (fault.noticed.value == 0) fault.noticed = turn.at;
-  WriteFault(state);
-}
-
 // Nothing can be said of the job's progress, and a number of restarts was asked for.
 bool RestartsUnseen(const State& state) { return state.frontier < 0 && state.spec.restarts_without_steps; }
 
@@ -340,6 +326,18 @@ void EnsureIncident(Turn& turn) {
   state.fault = {};
   state.fault.epoch = state.epoch;
   state.fault.close_at_step = state.progress.step + 1;
+}
+
+void Strike(Turn& turn, Nanos since) {
+  State& state = turn.state;
+  if (state.paused) {
+    state.paused = false;
+    state.settled = turn.at;
+  }
+  Fault& fault = state.fault;
+  fault.since = fault.noticed.value == 0 ? since : std::min(fault.since, since);
+  if (fault.noticed.value == 0) fault.noticed = turn.at;
+  WriteFault(state);
 }
 
 void CorrectStep(State& state, int64_t finished) {

@@ -735,9 +735,23 @@ TEST(Watcher, AnAgentThatIsGoneEndsTheJob) {
   Scenario job = Training();
   job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
   EXPECT_EQ(job.Hear(90, AgentGone{1, "node b is lost"}), "kill 1 after 0 s, wait 120 s for the end");
-  EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(1)}), "announce 1, finish 3");
+  EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(1)}), "announce 2, announce 1, finish 3");
   EXPECT_EQ(job.state.verdict, "node b is lost");
   EXPECT_EQ(job.Incident(0).closed, At(91));
+}
+
+// Nobody can take its place: what the log says, an incident says too.
+TEST(Watcher, AStarterThatDiesEndsTheJobWithAnIncident) {
+  Scenario job = Training();
+  EXPECT_EQ(job.Hear(20, AgentGone{0, "the starter process of node tower was killed", "tower"}),
+            "kill 1 after 0 s, wait 120 s for the end");
+  EXPECT_EQ(job.Hear(20, EpochStopped{EpochId(1)}), "announce 1, finish 3");
+  ASSERT_EQ(job.state.incidents.size(), 1u);
+  EXPECT_EQ(job.Headline(0), "node tower is lost, and its ranks with it: the starter process of node tower was killed");
+  EXPECT_TRUE(incident::Lead(job.Incident(0)).certain);
+  EXPECT_EQ(job.Incident(0).actions.back().kind, incident::ActionKind::kStop);
+  EXPECT_EQ(job.Incident(0).closed, At(20));
+  EXPECT_EQ(WithPhases(job.state, 0, At(30)).phases.recompute, Seconds{8}) << "the work since step 10";
 }
 
 // Nodes a and b of two ranks each, and s that stands by.
@@ -747,6 +761,24 @@ Scenario WithStandby(JobSpec spec = FourRanks()) {
   Scenario job = Training(std::move(spec));
   EXPECT_EQ(job.Hear(12, StandbyCame{{"s", 2, "s's"}}), "");
   return job;
+}
+
+TEST(Watcher, AnEndForALostNodeJoinsTheIncidentThatIsOpen) {
+  for (const bool crashed_first : {true, false}) {
+    Scenario job = WithStandby();
+    job.Hear(13, StandbyLeft{"s's"});
+    if (!crashed_first) job.Hear(14, AgentLost{1, "b", "its connection was lost", At(14)});
+    job.Hear(15, Killed(1, 0, SIGKILL, {}, 15));
+    if (crashed_first) job.Hear(16, AgentLost{1, "b", "its connection was lost", At(16)});
+    job.Hear(90, AgentGone{1, "its agent is silent", "b"});
+    EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(1)}),
+              crashed_first ? "announce 1, announce 2, finish 3" : "announce 2, announce 1, finish 3");
+    ASSERT_EQ(job.state.incidents.size(), 2u);
+    EXPECT_EQ(job.Headline(crashed_first ? 0 : 1), crashed_first
+                                                       ? "rank 0 was killed by a signal: SIGKILL (signal 9) in step 11"
+                                                       : "node b is lost, and its ranks with it: its agent is silent");
+    EXPECT_EQ(job.Incident(crashed_first ? 0 : 1).findings.size(), 2u);
+  }
 }
 
 TEST(Standby, TakesThePlaceOfALostNode) {
@@ -822,7 +854,7 @@ TEST(Standby, ThatHasLeftOrDoesNotFitReplacesNobody) {
   Scenario left = WithStandby();
   left.Hear(13, StandbyLeft{"s's"});
   EXPECT_EQ(left.Hear(90, AgentGone{1, "its agent is silent"}), "kill 1 after 0 s, wait 120 s for the end");
-  EXPECT_EQ(left.Hear(91, EpochStopped{EpochId(1)}), "finish 3");
+  EXPECT_EQ(left.Hear(91, EpochStopped{EpochId(1)}), "announce 1, finish 3");
   Scenario larger = WithStandby();
   larger.Hear(13, StandbyLeft{"s's"});
   larger.Hear(13, StandbyCame{{"s", 4, "s's"}});

@@ -189,6 +189,8 @@ bool LooksLike(const std::string& fault, incident::Syndrome syndrome) {
   const bool ends = fault == kKillDrill || fault == kExitDrill;
   if (syndrome == incident::Syndrome::kNan || fault == kNanDrill)
     return syndrome == incident::Syndrome::kNan && fault == kNanDrill;
+  if (syndrome == incident::Syndrome::kNodeLost || fault == kKillStarter)
+    return syndrome == incident::Syndrome::kNodeLost && fault == kKillStarter;
   if (syndrome == incident::Syndrome::kCrash) return ends;
   if (syndrome == incident::Syndrome::kExit) return ends || fault == kCutLink;
   return !ends;
@@ -201,11 +203,19 @@ bool AccountsFor(const Drill& drill, const State& state, const incident::Inciden
     return incident::Lead(incident).suspects.front().name == WatcherStruckBy(drill, state);
   if (incident.epoch != drill.what.epoch || !LooksLike(drill.what.fault, incident::Lead(incident).syndrome))
     return false;
-  if (drill.what.fault == kNanDrill) return true;  // it names nobody
+  if (drill.what.fault == kNanDrill || drill.what.fault == kKillStarter) return true;  // they name no rank
   return drill.what.rank >= 0 && Names(incident, drill.what.rank);
 }
 
-// A drill accounts for the first incident that fits it, and for no later one; of several the first. By incident.
+// The incident is the loss of a node, and this one was that of its agent, from which it followed.
+bool FollowsFrom(const incident::Incident& loss, const incident::Incident& agents) {
+  const incident::Finding &node = incident::Lead(loss), &agent = incident::Lead(agents);
+  return node.syndrome == incident::Syndrome::kNodeLost && agent.syndrome == incident::Syndrome::kWatcherLost &&
+         agent.suspects.front().name == AgentName(node.suspects.front().name) && agents.opened == node.since;
+}
+
+// A drill accounts for the first incident that fits it, for the loss of a node which that became, and for no later one;
+// of several the first. By incident.
 std::map<size_t, const Drill*> DrillsBehind(const State& state) {
   std::map<size_t, const Drill*> behind;
   for (const Drill& drill : state.drills) {
@@ -213,6 +223,9 @@ std::map<size_t, const Drill*> DrillsBehind(const State& state) {
         std::find_if(state.incidents.begin(), state.incidents.end(),
                      [&](const incident::Incident& incident) { return AccountsFor(drill, state, incident); });
     behind.try_emplace(static_cast<size_t>(first - state.incidents.begin()), &drill);
+    const auto loss = std::find_if(first, state.incidents.end(),
+                                   [&](const incident::Incident& incident) { return FollowsFrom(incident, *first); });
+    if (loss != state.incidents.end()) behind.try_emplace(static_cast<size_t>(loss - state.incidents.begin()), &drill);
   }
   return behind;
 }

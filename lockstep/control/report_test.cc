@@ -236,5 +236,43 @@ TEST(IncidentsReport, ADrillOfALinkAccountsForTheLossOfItsNodesAgentOnly) {
   EXPECT_EQ(report[2]["drill"], "cut-link of rank 3");
 }
 
+// The agent of node b is away for good, and with it the job ends; a crash comes between.
+TEST(IncidentsReport, ADrillOfALinkAccountsForTheLossOfItsNodeToo) {
+  JobSpec spec;
+  spec.ranks = 4;
+  spec.nodes = {{.name = "a", .ranks = 2}, {.name = "b", .ranks = 2}};
+  Scenario job(spec);
+  job.ComeUp(2);
+  job.Hear(3, Drilled{EpochId(1), kCutLink, 3});
+  job.Hear(6, AgentLost{1, "b", "nothing heard", At(6)});
+  job.Hear(7, Killed(1, 0, SIGKILL, {}, 7));
+  job.Restart(8, {});
+  job.Hear(71, AgentGone{1, "nothing heard for 65 s", "b"});
+  const Json report = IncidentsReport(job.state, At(72));
+  ASSERT_EQ(report.size(), 3u);
+  EXPECT_EQ(report[0]["drill"], "cut-link of rank 3");
+  EXPECT_TRUE(report[1]["drill"].is_null());
+  EXPECT_EQ(report[2]["drill"], "cut-link of rank 3");
+  EXPECT_EQ(report[2]["symptom"], "node_lost");
+}
+
+TEST(IncidentsReport, ADrillOfTheStarterAccountsForTheLossOfItsNodeOnly) {
+  for (const bool crashed : {false, true}) {
+    JobSpec spec;
+    spec.ranks = 2;
+    Scenario job(spec);
+    job.ComeUp(2);
+    job.Hear(3, Drilled{EpochId(1), kKillStarter, -1});
+    if (crashed) {
+      job.Hear(4, Killed(1, 0, SIGKILL, {}, 4));
+    } else {
+      job.Hear(4, AgentGone{0, "its starter was killed", "tower"});
+    }
+    const Json report = IncidentsReport(job.state, At(5));
+    ASSERT_EQ(report.size(), 1u);
+    EXPECT_EQ(report[0]["drill"], crashed ? Json() : Json("kill-starter"));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::control

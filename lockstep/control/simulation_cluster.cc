@@ -234,6 +234,7 @@ void Cluster::Do(int index, const Commit& commit) {
   if (commit.epoch != node.epoch || commit.epoch < node.published_for) return;
   if (commit.point.epoch.value() != 0 && (!node.committed || *node.committed < commit.point))
     node.committed = commit.point;
+  node.secured = std::max(node.secured, commit.point);
   if (plan_.mutant != Mutant::kNeverDead) node.dead_step = std::max(node.dead_step, commit.dead_step);
   node.meet_from = std::max(node.meet_from, commit.meet_from);
   GiveUpKept(node);

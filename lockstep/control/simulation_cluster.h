@@ -72,12 +72,14 @@ struct Node {
   std::optional<HeldAs> coming;  // from when it hears where the next epoch begins
   bool spawned = false, failed = false, stopped = false, spawn_fails = false;
   std::optional<CheckpointId> restore, committed;
+  CheckpointId secured;        // the newest that its coordinator said to be committed: of each node a copy is kept
   std::optional<Part> loaded;  // from disk or a keeper, in answer to the newest question; no content: it stays on disk
   bool cuts = false;           // what its ranks restore is on disk, and they cut it anew
   int64_t dead_step = -1, meet_from = 0;
   std::vector<Part> keeps;         // of other nodes
   std::vector<CheckpointId> kept;  // by its keeper
   std::optional<LoopBegan> loop;
+  EpochId looped;                       // the newest whose loop has begun here
   std::vector<EventBody> said;          // facts of the epoch, said again when its agent is back
   std::optional<Holding> holding_told;  // over this connection
   std::optional<CheckpointId> committed_told;

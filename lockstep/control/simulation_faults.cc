@@ -10,8 +10,10 @@ namespace {
 
 constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kStop = 0.2, kNodeLost = 0.08, kUpdates = 0.15,
                  kCoordinatorStops = 0.1;
+constexpr double kSpoilt = 0.8;  // of jobs that may evict it: one has a machine that only a replay finds
 constexpr double kTwoAtOnce = 0.35, kCoordinatorToo = 0.4, kFirstNode = 0.3;
-constexpr Seconds kAdoption{60};  // as in node/run.cc
+constexpr int kCrashesToReplay = 3;  // the first is no reason to look for a machine, the second to diagnose them
+constexpr Seconds kAdoption{60};     // as in node/run.cc
 
 }  // namespace
 
@@ -29,6 +31,7 @@ void Simulation::PlanFaults() {
   if (chance_.Hits(kNodeLost)) schedule_.In(chance_.Between(kFaultsFrom, kFaultsUntil), [this] { LoseANode(); });
   PlanUpdates();
   PlanStop();
+  PlanReplay();
   PlanWorlds();
   if (state().spec.observe_only) schedule_.In(chance_.Between(20, 40), [this] { AskStopUntilItEnds(); });
   // What happens in the first moments, too, may never be written down.
@@ -55,6 +58,30 @@ void Simulation::PlanStop() {
   const Seconds at = chance.Between(kFaultsFrom, 9), duration = chance.Between(4, 10);
   const bool in_the_middle_of_it = chance.Hits(0.7);
   schedule_.In(at, [=, this] { in_the_middle_of_it ? void(stops_after_kill_ = duration) : StopCoordinator(duration); });
+}
+
+// By chances of their own, too. Of fewer than three nodes replays name none.
+void Simulation::PlanReplay() {
+  Chance chance(plan_.seed + 11'000'000'003);
+  const JobSpec& spec = state().spec;
+  const bool may_evict = spec.standbys > 0 && spec.policy.evictions_per_hour > 0 && !spec.policy.dry_run;
+  if (plan_.nodes < 3 || plan_.nodes >= kMany || !may_evict || !chance.Hits(kSpoilt)) return;
+  const int machine = cluster_.MachineAt(chance.Below(plan_.nodes));
+  schedule_.In(chance.Between(kFaultsFrom, 6), [this, machine] {
+    Tell("the machine of node {} is broken, and only a replay finds it", cluster_.NameOf(machine));
+    promises_.Accuse(cluster_.TokenOf(machine));
+    promises_.Spoil(cluster_.TokenOf(machine));
+    cluster_.Spoil(machine, Rung::kReplay);
+    CrashAgain(machine, kCrashesToReplay);
+  });
+}
+
+// As soon as the job trains again: a step higher on the ladder each time.
+void Simulation::CrashAgain(int machine, int times) {
+  if (finished_ || times == 0) return;
+  const bool trains = leads_ && state().mode == Mode::kRunning;
+  if (trains) Crash(machine, 0);
+  schedule_.In(Seconds{0.5}, [=, this] { CrashAgain(machine, trains ? times - 1 : times); });
 }
 
 // Machines are lost, some at once, some while the loss of the one before is under way; others come, and some of them

@@ -42,6 +42,10 @@ void Cluster::Do(int index, const FetchKept& question) {
 void Cluster::GiveUpKept(Node& node) const {
   const CheckpointId committed = node.committed.value_or(CheckpointId{EpochId(0), -1});
   const EpochId epoch = std::max(node.epoch, node.published_for);
+  // As keep/store.cc has it.
+  const bool some_came =
+      std::ranges::any_of(node.keeps, [&](const Part& part) { return part.of.point.epoch >= epoch; });
+  if (!some_came && committed.epoch < epoch) return;
   std::erase_if(node.keeps, [&](const Part& part) {
     const CheckpointId& point = part.of.point;
     return ls_can_give_up({point.epoch.value(), point.step}, {committed.epoch.value(), committed.step}, node.dead_step,
@@ -78,6 +82,7 @@ void Cluster::SendToKeeper(int index) {
       if (!Contains(Points(from, false), point)) return;
       if (!HasPart(to, own.node, point))
         to.keeps.push_back({{own.node, point}, ContentOf(from, point), !HasWhole(from, point)});
+      GiveUpKept(to);
       if (!Contains(from.kept, point)) from.kept.push_back(point);
     });
   }
@@ -119,21 +124,21 @@ void Cluster::NoteWhatIsLeft() {
 }
 
 // A committed checkpoint outlives the loss of one machine, and the coming of any: this one, if these are lost, or none.
-// Of what the epoch began from, the copies may have gone with the machine before.
+// That holds until the loop of the next epoch begins: of what it began from, the copies may have gone with the machine
+// before.
 std::optional<CheckpointId> Cluster::MustOutlive(const std::set<int>& lost) const {
   if (lost.size() > 1 || corrupted_) return std::nullopt;
-  std::optional<CheckpointId> committed;
-  EpochId epoch;
-  for (const int machine : world_)
-    epoch = std::max({epoch, nodes_[At(machine)].epoch, nodes_[At(machine)].published_for});
+  CheckpointId secured;
+  EpochId looped;
+  for (const int machine : world_) looped = std::max(looped, nodes_[At(machine)].looped);
   for (const int machine : world_) {
     const Node& node = nodes_[At(machine)];
     if (lost.contains(machine)) continue;
-    if (node.dead || node.ranks.front().epoch != epoch) return std::nullopt;  // it has not begun that epoch
-    committed = std::max(committed, node.committed);
+    if (node.dead || node.looped != looped) return std::nullopt;  // it was not in that loop
+    secured = std::max(secured, node.secured);
   }
-  const bool kept = committed && committed->epoch == epoch && nodes() > 1;
-  return kept ? committed : std::nullopt;
+  const bool kept = secured.step >= 0 && secured.epoch == looped && nodes() > 1;
+  return kept ? std::optional(secured) : std::nullopt;
 }
 
 void Cluster::CheckLeft(const std::optional<CheckpointId>& must) {

@@ -103,7 +103,9 @@ void Promises::Ask(const State& state, const Command& command) {
 }
 
 void Promises::Forget(const State& resumed) {
-  ++causes_;  // what nobody wrote down is done again
+  ++causes_;  // what nobody wrote down is done again, and so is each update that ran already
+  causes_ += static_cast<int>(std::ranges::count(resumed.versions, VersionStage::kWaiting, &Update::stage) +
+                              std::ranges::count(resumed.versions, VersionStage::kCopying, &Update::stage));
   if (!order_) return;
   if (!IsEnding(resumed)) return order_.reset();
   order_ = Order{resumed.exit_code, schedule_.now(), resumed.kill_grace};

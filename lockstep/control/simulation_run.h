@@ -89,6 +89,7 @@ class Simulation {
   void PlanFaults();
   void PlanUpdates();
   void PlanStop();
+  void PlanReplay();
   void PlanWorlds();
   void BreakSomething();
   void Accuse(int machine);
@@ -96,6 +97,7 @@ class Simulation {
   void DisturbNetwork(int machine);
   void BreakNetwork(int machine);
   void Spoil(int machine, int rank);
+  void CrashAgain(int machine, int times);
   void Count(bool broken);
   void Crash(int machine, int rank);
   void Cut(int machine, Seconds duration);

@@ -103,6 +103,7 @@ void Cluster::Load(int index, int number, int64_t process) {
   const bool all = std::all_of(node.ranks.begin(), node.ranks.end(), [](const Rank& each) { return each.loaded; });
   if (!all) return;
   node.loop = LoopBegan{node.epoch, schedule_.now(), node.restore};
+  node.looped = node.epoch;
   progressed_ = schedule_.now();
   Remember(index, node.epoch, *node.loop);
   TryStep();

@@ -195,6 +195,7 @@ void Cluster::TakeNextPlace(Node& node, const std::optional<CheckpointId>& point
   node.said.clear();
   node.keeps.clear();
   node.kept.clear();
+  node.secured = {};
   for (Rank& rank : node.ranks)
     for (Slot& slot : rank.slots)
       if (!point || slot.id != *point) slot = {};

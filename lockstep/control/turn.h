@@ -49,6 +49,9 @@ void CloseIncident(Turn& turn);
 
 // A certain finding leads the open incident, or a new one: the epoch is repaired.
 void LeadWith(Turn& turn, incident::Finding finding);
+// A fault that needs an answer: from now on the time is lost. The first news counts as noticing, the earliest cause as
+// the beginning.
+void Strike(Turn& turn, Nanos since);
 void Repair(Turn& turn);
 // The open incident if it is of this epoch; else a new one.
 void EnsureIncident(Turn& turn);

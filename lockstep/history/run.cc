@@ -126,6 +126,7 @@ Incident IncidentOf(const State& state, const std::string& host, const incident:
   incident.opened = told.opened_wall;
   incident.phases = told.phases;
   incident.nodes = NamedNodes(state, host, told);
+  incident.nodes_lost = told.id == state.lost_in ? 1 : 0;
   bool replaced = false;
   for (const control::Eviction& eviction : state.evictions) {
     if (!eviction.joined || eviction.incident != told.id) continue;
@@ -135,27 +136,6 @@ Incident IncidentOf(const State& state, const std::string& host, const incident:
   if (incident.resolution == Resolution::kEvict && incident.nodes_lost > 0 && !replaced)
     incident.resolution = Resolution::kShrink;
   return incident;
-}
-
-// The node whose loss ended the job.
-std::optional<Incident> FatalLoss(const State& state, const RunFacts& run) {
-  if (state.mode != control::Mode::kFinished || !state.lost) return std::nullopt;
-  Incident loss{.symptom = incident::Syndrome::kNodeLost,
-                .component = Component::kNode,
-                .resolution = Resolution::kEnd,
-                .certain = true,
-                .opened = run.end,
-                .nodes_lost = 1};
-  const auto index = static_cast<size_t>(*state.lost);
-  if (index >= state.spec.nodes.size()) return loss;
-  loss.nodes = {state.spec.nodes[index].name};
-  for (size_t i = 0; i < state.incidents.size(); ++i) {  // the last is that of its agent, if there is one
-    const incident::Finding& lead = incident::Lead(state.incidents[i]);
-    const bool is_its_agent = lead.syndrome == incident::Syndrome::kWatcherLost && !lead.suspects.empty() &&
-                              lead.suspects.front().name == control::AgentName(loss.nodes.front());
-    if (is_its_agent) loss.drill = run.incidents[i].drill;
-  }
-  return loss;
 }
 
 }  // namespace
@@ -186,7 +166,6 @@ RunFacts RunOf(std::string path, const Replayed& replayed) {
   for (const Nanos sum : state.ledger.Total(replayed.last)) run.end += sum;
   for (const incident::Incident& told : control::AllWithPhases(state, replayed.last))
     run.incidents.push_back(IncidentOf(state, replayed.host, told));
-  if (std::optional<Incident> loss = FatalLoss(state, run)) run.incidents.push_back(*std::move(loss));
   run.stays = StaysOf(state, run, replayed.host);
   run.sizes = SizesOf(state, run);
   return run;

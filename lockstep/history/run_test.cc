@@ -97,6 +97,21 @@ TEST(RunFacts, ALossThatEndsTheJobIsAnIncident) {
   EXPECT_EQ(run.incidents[1].nodes_lost, 1);
 }
 
+TEST(RunFacts, ALossThatEndsAJobOfOneNodeNamesItsHost) {
+  JobSpec spec;
+  spec.ranks = 2;
+  Scenario job(spec);
+  job.ComeUp(2);
+  job.Hear(5, AgentGone{0, "its starter was killed", "tower"});
+  job.Hear(5, control::EpochStopped{EpochId(1)});
+  const RunFacts run =
+      RunOf("r", {.state = job.state, .first = At(1), .last = At(6), .last_wall = At(6), .host = "tower"});
+  ASSERT_EQ(run.incidents.size(), 1u);
+  EXPECT_THAT(run.incidents[0].nodes, ElementsAre("tower"));
+  EXPECT_EQ(run.incidents[0].nodes_lost, 1);
+  EXPECT_EQ(run.incidents[0].resolution, Resolution::kEnd);
+}
+
 // A job of two to three nodes goes on without b, which nobody replaces.
 TEST(RunFacts, AWorldThatBecomesSmallerIsCountedAsItWas) {
   JobSpec spec;

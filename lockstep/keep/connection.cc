@@ -19,6 +19,12 @@ constexpr int kSliceMs = 50;  // a stop is seen within it
 
 absl::Status Stopped() { return MakeError(absl::StatusCode::kCancelled, "stopped"); }
 
+// Nobody listens there: not one who is slow, or whose queue is full.
+absl::Status ConnectError(int error) {
+  const absl::Status status = Errno(error, "connect");
+  return error == ECONNREFUSED ? NotFound("{}", Message(status)) : status;
+}
+
 absl::StatusOr<Fd> ConnectOnce(const std::string& number, int port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -29,7 +35,7 @@ absl::StatusOr<Fd> ConnectOnce(const std::string& number, int port) {
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(to, &freeaddrinfo);
   Fd socket(::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return Errno(errno, "socket");
-  if (connect(socket.get(), to->ai_addr, to->ai_addrlen) != 0 && errno != EINPROGRESS) return Errno(errno, "connect");
+  if (connect(socket.get(), to->ai_addr, to->ai_addrlen) != 0 && errno != EINPROGRESS) return ConnectError(errno);
   return socket;
 }
 
@@ -39,21 +45,29 @@ absl::StatusOr<Connection> Connection::To(const Address& address, std::stop_toke
   const auto numbers = LookUp(address.host, kStall, stop);
   if (!numbers) return Unavailable("{}: no name server answered within {} s", address.host, kStall.value);
   absl::Status last = Unavailable("{}: no such host", address.host);
+  size_t refused = 0;
   for (const std::string& number : *numbers) {
-    absl::StatusOr<Fd> socket = ConnectOnce(number, address.port);
-    last = socket.status();
-    if (!socket.ok()) continue;
-    const int fd = socket->get(), on = 1;
-    Connection connection(*std::move(socket), stop);
-    last = connection.Await(POLLOUT, kStall);
-    int error = 0;
-    socklen_t size = sizeof error;
-    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    if (last.ok() && error != 0) last = Errno(error, "connect");
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (last.ok()) return connection;
+    absl::StatusOr<Connection> connection = ToOne(number, address.port, stop);
+    if (connection.ok()) return connection;
+    last = connection.status();
+    refused += absl::IsNotFound(last) ? 1 : 0;
   }
-  return Unavailable("{}:{}: {}", address.host, address.port, Message(last));
+  const bool nobody_listens = refused > 0 && refused == numbers->size();
+  return MakeError(nobody_listens ? absl::StatusCode::kNotFound : absl::StatusCode::kUnavailable,
+                   fmt::format("{}:{}: {}", address.host, address.port, Message(last)));
+}
+
+absl::StatusOr<Connection> Connection::ToOne(const std::string& number, int port, std::stop_token stop) {
+  LS_ASSIGN_OR_RETURN(Fd socket, ConnectOnce(number, port));
+  const int fd = socket.get(), on = 1;
+  Connection connection(std::move(socket), std::move(stop));
+  LS_RETURN_IF_ERROR(connection.Await(POLLOUT, kStall));
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) return ConnectError(error);
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return connection;
 }
 
 absl::Status Connection::Await(short events, Seconds at_most) {

@@ -26,7 +26,7 @@ struct Address {
 class Connection {
  public:
   Connection(Fd socket, std::stop_token stop) : socket_(std::move(socket)), stop_(std::move(stop)) {}
-  // Waits for a name server, and then for each address, for kStall at most.
+  // Waits for a name server, and then for each address, for kStall at most. NotFound: at each of them nobody listens.
   static absl::StatusOr<Connection> To(const Address& address, std::stop_token stop);
 
   absl::Status Write(std::span<const std::byte> bytes);
@@ -44,6 +44,7 @@ class Connection {
   }
 
  private:
+  static absl::StatusOr<Connection> ToOne(const std::string& number, int port, std::stop_token stop);
   absl::Status Await(short events, Seconds at_most);
 
   Fd socket_;

@@ -22,8 +22,9 @@ using MakeRoom = std::function<absl::StatusOr<std::span<std::byte>>(size_t slot,
 // For so long after a connection has failed it is tried again.
 inline constexpr Seconds kFetchPatience{10};
 
-// NotFound (as FailedPrecondition): it is not kept there. DataLoss: what came is damaged. Unavailable: the keeper could
-// not be talked to, for all of `patience`.
+// NotFound: it is not kept there (as FailedPrecondition), or nobody listens there: the keeper's process is gone, and
+// what it kept with it. DataLoss: what came is damaged. Unavailable: the keeper could not be talked to, for all of
+// `patience`.
 absl::StatusOr<Outline> Fetch(const Address& keeper, const std::string& token, int node, const checkpoint::Point& point,
                               const std::stop_token& stop, const MakeRoom& make, Seconds patience = kFetchPatience);
 

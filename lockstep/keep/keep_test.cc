@@ -218,6 +218,17 @@ TEST_F(Keeping, AKeeperThatIsNotThereYetIsTriedAgain) {
     EXPECT_THAT(told, HasSubstr("Connection refused"));
 }
 
+// What it kept went with its process: no use in trying again.
+TEST_F(Keeping, WhereNobodyListensNothingIsKept) {
+  int port = 0;
+  {
+    const Fd free = ListenOnFreePort(true, port).value();
+  }
+  const absl::Status gone = FetchAll(port, 0, At(1), kToken, kFetchPatience).status();
+  EXPECT_TRUE(absl::IsNotFound(gone)) << gone;
+  EXPECT_THAT(Message(gone), HasSubstr("Connection refused"));
+}
+
 TEST_F(Keeping, AKeeperWithoutRoomSaysSoAndIsOfferedTheNextOne) {
   Keeper small(kToken, Bytes{10'000});
   ASSERT_TRUE(small.Open(true).ok());

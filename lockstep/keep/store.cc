@@ -80,6 +80,8 @@ absl::StatusOr<Incoming> Store::Begin(Outline outline) {
   Known known;
   {
     const std::lock_guard lock(mutex_);
+    newest_ = std::max(newest_, outline.point.epoch);
+    FollowRule();
     known = KnownFor(outline.point);
   }
   std::unordered_map<Hash, size_t> asked;
@@ -139,12 +141,19 @@ void Store::Clear() {
   const std::lock_guard lock(mutex_);
   images_.clear();
   own_.clear();
+  rule_ = {};
 }
 
 void Store::GiveUp(const checkpoint::Point& committed, int64_t dead_step, EpochId epoch) {
   const std::lock_guard lock(mutex_);
+  rule_ = {committed, dead_step, epoch};
+  FollowRule();
+}
+
+void Store::FollowRule() {
+  if (std::max(newest_, rule_.committed.epoch) < rule_.epoch) return;
   std::erase_if(images_, [&](const auto& image) {
-    return ls_can_give_up(Shipped(image.first.second), Shipped(committed), dead_step, epoch.value());
+    return ls_can_give_up(Shipped(image.first.second), Shipped(rule_.committed), rule_.dead_step, rule_.epoch.value());
   });
 }
 

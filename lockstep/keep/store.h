@@ -85,13 +85,21 @@ class Store {
   std::vector<std::pair<int, checkpoint::Point>> Kept() const;
   // Nothing is kept any more, and nothing known of our own.
   void Clear();
-  // `committed` is kept everywhere; of `epoch`, nothing else up to dead_step can become so: what ranks may give up, we
-  // do.
+  // `committed` is kept everywhere, or `epoch` begins from it; of `epoch`, nothing else up to dead_step can become so:
+  // what ranks may give up, we do. But what was kept before `epoch` stays until something of it comes: of what it
+  // begins from there may be no copy, and until its ranks save they hold what was kept, too.
   void GiveUp(const checkpoint::Point& committed, int64_t dead_step, EpochId epoch);
 
   uint64_t bytes() const { return pool_->in_use(); }
 
  private:
+  // What GiveUp() was told last.
+  struct Rule {
+    checkpoint::Point committed;
+    int64_t dead_step = -1;
+    EpochId epoch;
+  };
+  void FollowRule();
   using Known = std::unordered_map<Hash, Piece>;
   Known KnownFor(const checkpoint::Point& point) const;
 
@@ -101,6 +109,8 @@ class Store {
   std::condition_variable own_came_;
   std::map<std::pair<int, checkpoint::Point>, std::shared_ptr<const Image>> images_;
   std::map<checkpoint::Point, std::shared_ptr<const OwnPart>> own_;  // the newest two
+  Rule rule_;
+  EpochId newest_;  // of which anything has come
 };
 
 }  // namespace lockstep::keep

@@ -132,8 +132,27 @@ TEST(Store, GivesUpWhatRanksMayGiveUp) {
   EXPECT_THAT(store.Kept(), ElementsAre(Pair(0, At(2)), Pair(0, At(3)), Pair(0, At(4))));
   store.GiveUp(At(2), 3, EpochId(1));  // of this epoch nothing up to step 3 can become whole any more, but for 2
   EXPECT_THAT(store.Kept(), ElementsAre(Pair(0, At(2)), Pair(0, At(4))));
-  store.GiveUp(At(2), -1, EpochId(2));  // the next epoch begins from step 2
-  EXPECT_THAT(store.Kept(), ElementsAre(Pair(0, At(2))));
+  store.GiveUp(At(2), 5, EpochId(2));  // of epoch 2, whatever it began from
+  EXPECT_THAT(store.Kept(), ElementsAre(Pair(0, At(2)), Pair(0, At(4)))) << "nothing of it has come";
+}
+
+// Ranks go on from step 3, of which node 1 has not brought its part: should it be lost, step 2 is what is left.
+TEST(Store, WhatWasKeptOutlivesTheStartOfTheNextEpoch) {
+  Store store(Bytes{2 * kChunkBytes});
+  Keep(store, Hashed(OfferOf(1, At(2), {RandomBytes(2 * kChunkBytes, 1)}, 0)));
+  store.GiveUp(At(3), -1, EpochId(2));
+  EXPECT_THAT(store.Kept(), ElementsAre(Pair(1, At(2))));
+  store.GiveUp(At(3), -1, EpochId(3));  // epoch 2 saved nothing
+  EXPECT_THAT(store.Kept(), ElementsAre(Pair(1, At(2))));
+  Keep(store, Hashed(OfferOf(1, At(4, 3), {RandomBytes(2 * kChunkBytes, 2)}, 0)));
+  EXPECT_THAT(store.Kept(), ElementsAre(Pair(1, At(4, 3)))) << "which needs the room";
+}
+
+TEST(Store, WhatIsKeptElsewhereOfAnEpochIsReasonToGiveUpToo) {
+  Store store(kPlenty);
+  Keep(store, Hashed(OfferOf(1, At(2), {RandomBytes(100, 1)}, 50)));
+  store.GiveUp(At(4, 2), -1, EpochId(2));
+  EXPECT_THAT(store.Kept(), IsEmpty());
 }
 
 TEST(Store, MemoryComesBackAndIsBounded) {

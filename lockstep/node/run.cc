@@ -404,12 +404,15 @@ void Node::StarterLost() {
   if (exit_code_) return EndIfAllHeard();
   if (finishing_) return;
   const std::string why = fmt::format(
-      "the starter process of node {} was killed, and with it went its workers and checkpoints", spec_.node_name);
+      "the starter process of node {} was killed, and with it went its checkpoints and its workers: nobody else can "
+      "know "
+      "how those ended",
+      spec_.node_name);
   view_.Line(why);
   if (spec_.place.node == control::kStandby) return Fail(Unavailable("the starter process was killed"));
   if (!agent_->ready()) Say(control::AllSaid{});  // it died while we took over: there is no more to be said
   const EpochId epoch = agent_->epoch();
-  Say(control::EventBody(control::AgentGone{spec_.place.node, why}));
+  Say(control::EventBody(control::AgentGone{spec_.place.node, why, spec_.node_name}));
   Say(control::EventBody(control::EpochStopped{epoch}));
   if (link_ && !link_->connected()) Fail(Unavailable("the starter process was killed, and nobody leads"));
 }

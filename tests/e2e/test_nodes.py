@@ -167,6 +167,7 @@ class Nodes(NodesTest):
         os.kill(self.b.starter(), signal.SIGKILL)
         self.finish(3)
         self.assertIn("the starter process of node b was killed", self.a.stderr())
+        self.assertEqual([("node_lost", [{"kind": "node", "name": "b"}])], [(one["symptom"], one["suspects"]) for one in self.a.faults()], self.a)
 
     def test_stop_from_any_node(self):
         self.start(*ddp(LONG, step_time=0.1))

@@ -81,7 +81,9 @@ class Watcher(WatcherTest):
         run = self.start_long_job()
         os.kill(run.starter(), signal.SIGKILL)
         run.finish(code=3, timeout=30)
-        self.assertIn("starter", run.stderr(), run)
+        self.assertRegex(run.stderr(), r"incident 1: node \S+ is lost, .*the starter process of node \S+ was killed.*nobody else can know how those ended")
+        self.assertEqual([("node_lost", "node")], [(one["symptom"], one["suspects"][0]["kind"]) for one in run.faults()], run)
+        self.assertEqual(1, run.status()["incidents"], run)
         self.assertNotIn("FAILED, first by rank", run.stderr(), run)  # it was ended for want of a starter
 
     def test_starter_killed_before_there_is_an_epoch(self):
