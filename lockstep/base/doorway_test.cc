@@ -5,10 +5,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <string>
 
 #include "lockstep/base/packets.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep {
 namespace {
@@ -33,7 +33,8 @@ bool HasNews(int fd) {
 }
 
 TEST(Doorway, WhoeverCantComeInIsTurnedAway) {
-  const std::string path = testing::TempDir() + "/doorway-" + std::to_string(getpid());
+  const TestFolder folder;
+  const std::string path = folder / "socket";
   absl::StatusOr<Doorway> doorway = Doorway::Open(path);
   ASSERT_TRUE(doorway.ok()) << doorway.status();
   absl::StatusOr<Fd> first = ConnectTo(path), second = ConnectTo(path);
@@ -51,7 +52,6 @@ TEST(Doorway, WhoeverCantComeInIsTurnedAway) {
   ASSERT_TRUE(third.ok());
   EXPECT_TRUE(doorway->Accept().valid());
   EXPECT_FALSE(doorway->Accept().valid());
-  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -13,12 +13,12 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
-#include <filesystem>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/collect/test_trail.h"
 #include "lockstep/record/trail.h"
 
@@ -280,13 +280,11 @@ class Trail {
 class EachVersion : public testing::TestWithParam<int> {
  protected:
   static void SetUpTestSuite() {
-    static std::string folder = testing::TempDir() + "nccl.XXXXXX";
     if (getenv("LOCKSTEP_TRAILS") != nullptr) return;
-    ASSERT_NE(mkdtemp(folder.data()), nullptr);
-    setenv("LOCKSTEP_TRAILS", folder.c_str(), 1);
+    static const lockstep::TestFolder folder;
+    setenv("LOCKSTEP_TRAILS", folder.path().c_str(), 1);
     setenv("RANK", "5", 1);
     setenv("WORLD_SIZE", "8", 1);
-    atexit([] { std::filesystem::remove_all(folder); });
   }
   void SetUp() override {
     ASSERT_EQ(nccl.Init(), 0);

@@ -11,6 +11,7 @@
 #include <random>
 #include <regex>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/detect/diagnosis.h"
 #include "lockstep/trace/comm_files.h"
 #include "lockstep/trace/flight_recorder.h"
@@ -206,11 +207,10 @@ TEST(CommHang, WhereARankIsMissingInAStatusOfRasWhoIsBehindIsAsGood) {
 }
 
 TEST(CommHang, WithoutTimesACompletedLogIsNoCleanBill) {
-  const std::string path = testing::TempDir() + "inspector.log";
-  std::ofstream(path)
-      << R"({"header": {"id": "0xa", "rank": 0, "n_ranks": 1}, "metadata": {"hostname": "h", "pid": 1},)"
-      << R"( "coll_perf": {"coll": "AllReduce", "coll_sn": 1, "coll_exec_time_us": 9}})";
-  const auto log = trace::ReadCommFiles({path});
+  const TestFolder folder;
+  const auto log = trace::ReadCommFiles({folder.Write(
+      "inspector.log", R"({"header": {"id": "0xa", "rank": 0, "n_ranks": 1}, "metadata": {"hostname": "h", "pid": 1},)"
+                       R"( "coll_perf": {"coll": "AllReduce", "coll_sn": 1, "coll_exec_time_us": 9}})")});
   ASSERT_TRUE(log.ok()) << log.status();
   const Json report = DiagnosisReport(DiagnoseCommunication(*log), *log);
   EXPECT_TRUE(report["healthy"].is_null());

@@ -15,6 +15,7 @@
 #include <set>
 #include <thread>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/feed/test_client.h"
 #include "lockstep/prepare/test_tar.h"
 
@@ -26,19 +27,16 @@ using testing::HasSubstr;
 class ServiceTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "/feed." + std::to_string(getpid());
-    std::filesystem::create_directories(folder_);
-    WriteNpy(folder_ + "/bytes.npy");
-    options_.data.path = folder_ + "/bytes.npy";
+    WriteNpy(folder_ / "bytes.npy");
+    options_.data.path = folder_ / "bytes.npy";
     options_.name = "bytes";
-    options_.socket = folder_ + "/s";
+    options_.socket = folder_ / "s";
     options_.threads = 2;
     Start();
   }
   void TearDown() override {
     Stop();
     EXPECT_FALSE(std::filesystem::exists(options_.socket));
-    std::filesystem::remove_all(folder_);
   }
   void Start() {
     poller_ = std::make_unique<Poller>();
@@ -60,7 +58,7 @@ class ServiceTest : public testing::Test {
     while (Status()["jobs"].size() != count) std::this_thread::yield();
   }
 
-  std::string folder_;
+  const TestFolder folder_;
   ServiceOptions options_;
   SystemClock clock_;
   std::unique_ptr<Poller> poller_;
@@ -281,7 +279,7 @@ TEST_F(ServiceTest, StatusCountsWhatIsShared) {
 
 TEST_F(ServiceTest, StatusCountsWhatIsLeftOutAndWhatIsRefused) {
   Stop();
-  options_.data.path = folder_ + "/set.tar";
+  options_.data.path = folder_ / "set.tar";
   const std::string set = prepare::TarEntry("1.jpg", "no image") + prepare::TarEntry("1.txt", "of it");
   ASSERT_TRUE(WriteFileAtomically(options_.data.path, set).ok());
   Start();

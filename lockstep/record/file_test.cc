@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/test_folder.h"
+
 namespace {
 
 ls_record Cell(uint8_t kind, int64_t step, uint16_t more = 0) {
@@ -22,7 +24,6 @@ ls_record Cell(uint8_t kind, int64_t step, uint16_t more = 0) {
 
 class RecordFile : public testing::Test {
  protected:
-  void TearDown() override { unlink(path_.c_str()); }
   void Append(const std::vector<ls_record>& cells, size_t extra_bytes = 0) {
     const int fd = ls_record_file_create(path_.c_str());
     ASSERT_GE(fd, 0);
@@ -37,7 +38,8 @@ class RecordFile : public testing::Test {
     ls_record_reader_close(reader);
     return steps;
   }
-  std::string path_ = testing::TempDir() + "/records." + std::to_string(getpid());
+  const lockstep::TestFolder folder_;
+  const std::string path_ = folder_ / "records";
 };
 
 TEST_F(RecordFile, KeepsOrderAcrossAppendsAndBuffers) {

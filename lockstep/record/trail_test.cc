@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/test_folder.h"
+
 namespace {
 
 ls_record Op(uint64_t bytes) {
@@ -39,15 +41,10 @@ bool IsWhole(const ls_record& record) {
 
 class TrailTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "trail.XXXXXX";
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-  }
-  void TearDown() override {
+  ~TrailTest() override {
     if (trail_ != nullptr) munmap(trail_, ls_trail_bytes(trail_->capacity));
-    std::filesystem::remove_all(folder_);
   }
-  std::string path() const { return folder_ + "/one.trail"; }
+  std::string path() const { return folder_ / "one.trail"; }
   ls_trail* Make(uint32_t capacity) {
     ls_origin origin{};
     origin.rank = 3;
@@ -60,7 +57,7 @@ class TrailTest : public testing::Test {
     return records;
   }
 
-  std::string folder_;
+  const lockstep::TestFolder folder_;
   ls_trail* trail_ = nullptr;
 };
 

@@ -88,7 +88,7 @@ TEST_F(Deaths, WritersKilledAnywhere) {
 }
 
 TEST_F(Deaths, TheSpillFileHasEachStepOnce) {
-  const std::string path = folder_ + "/all.spill";
+  const std::string path = folder_ / "all.spill";
   ls_stage_options how = Options(LS_STAGE_REPLAY, 3);
   how.spill = path.c_str();
   ls_stage* before = Open(how, 0, 2);
@@ -413,10 +413,10 @@ TEST_F(Deaths, WhatTheKilledLeftIsRemovedByTheNext) {
     self.Stop();
   });
   child.Kill();
-  EXPECT_TRUE(std::filesystem::exists(folder_ + "/room/s.stream"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "room/s.stream"));
   ls_stage* stream = nullptr;
   EXPECT_EQ(LS_STAGE_ABSENT, ls_stage_attach("another", 0, 1, 0, &stream));
-  EXPECT_FALSE(std::filesystem::exists(folder_ + "/room"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "room"));
 }
 
 TEST_F(Deaths, AtTheLimitOfOpenFilesNobodyComesAndAnybodyGoes) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/stage/stage.h"
 #include "lockstep/stage/stream.h"
 
@@ -85,15 +86,8 @@ class Limit {
 
 class Stream : public ::testing::Test {
  protected:
-  Stream() {
-    char pattern[] = "/tmp/lockstep-stage-XXXXXX";
-    folder_ = mkdtemp(pattern);
-    setenv("LOCKSTEP_STAGE_DIR", (folder_ + "/room").c_str(), 1);
-  }
-  ~Stream() override {
-    EXPECT_FALSE(std::filesystem::exists(folder_ + "/room")) << "something is left in it";
-    std::filesystem::remove_all(folder_);
-  }
+  Stream() { setenv("LOCKSTEP_STAGE_DIR", (folder_ / "room").c_str(), 1); }
+  ~Stream() override { EXPECT_FALSE(std::filesystem::exists(folder_ / "room")) << "something is left in it"; }
   ls_stage* Open(const ls_stage_options& how, int rank = 0, int ranks = 1) {
     ls_stage* stream = nullptr;
     EXPECT_EQ(LS_STAGE_OK, ls_stage_open("s", rank, ranks, LS_STAGE_F32, 2, kShape, &how, 1, &stream))
@@ -165,7 +159,7 @@ class Stream : public ::testing::Test {
     EXPECT_EQ(LS_STAGE_OK, ls_stage_look(reader, &facts));
     return facts;
   }
-  std::string folder_;
+  const TestFolder folder_;
 };
 
 }  // namespace lockstep::stage

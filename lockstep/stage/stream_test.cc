@@ -61,7 +61,7 @@ TEST_F(Stream, AReaderThatLeavesReadsOnAndNothingIsLeft) {
     if (writer_first) ls_stage_close(writer, 0);
     EXPECT_EQ(LS_STAGE_OK, ls_stage_leave(reader));
     if (!writer_first) ls_stage_close(writer, 0);
-    EXPECT_FALSE(std::filesystem::exists(folder_ + "/room"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "room"));
     EXPECT_EQ(3, step.step);
     ls_stage_step same;
     EXPECT_EQ(LS_STAGE_OK, ls_stage_get(reader, 3, &same));
@@ -212,7 +212,7 @@ TEST_F(Stream, ReservoirHoldsWhatAlgorithmRSays) {
 }
 
 TEST_F(Stream, SpillsEveryStep) {
-  const std::string path = folder_ + "/all.spill";
+  const std::string path = folder_ / "all.spill";
   ls_stage_options how = Options(LS_STAGE_REPLAY, 1);
   how.spill = path.c_str();
   ls_stage* writer = Open(how);
@@ -230,7 +230,7 @@ TEST_F(Stream, SpillsEveryStep) {
 
 TEST_F(Stream, AFullDiskEndsTheSpillAndNotTheSimulation) {
   ls_stage_options how = Options(LS_STAGE_REPLAY, 2);
-  const std::string path = folder_ + "/full.spill";
+  const std::string path = folder_ / "full.spill";
   how.spill = path.c_str();
   ls_stage* writer = Open(how);
   ls_stage* reader = Attach();
@@ -248,7 +248,7 @@ TEST_F(Stream, AFullDiskEndsTheSpillAndNotTheSimulation) {
 
 TEST_F(Stream, ALimitOnFilesEndsTheSpillAndNotTheSimulation) {
   ls_stage_options how = Options(LS_STAGE_REPLAY, 2);
-  const std::string path = folder_ + "/limited.spill";
+  const std::string path = folder_ / "limited.spill";
   how.spill = path.c_str();
   ls_stage* writer = Open(how);
   ls_stage* reader = Attach();
@@ -268,7 +268,7 @@ TEST_F(Stream, ALimitOnFilesEndsTheSpillAndNotTheSimulation) {
 
 TEST_F(Stream, ALimitOnFilesIsAnErrorOfOpen) {
   ls_stage_options how = Options(LS_STAGE_LATEST, 2);
-  const std::string path = folder_ + "/limited.spill";
+  const std::string path = folder_ / "limited.spill";
   ls_stage* stream = nullptr;
   {
     const Limit limit(RLIMIT_FSIZE, 4096);
@@ -292,7 +292,7 @@ TEST_F(Stream, IsMadeUnderManySignals) {
 // Its parts were flushed, and the lock could not be had back: as after a commit that answered LS_STAGE_TIMEOUT.
 TEST_F(Stream, AStepThatWasFlushedAndNotShownIsCommittedAgain) {
   for (const bool again : {true, false}) {
-    const std::string path = folder_ + (again ? "/again.spill" : "/abandoned.spill");
+    const std::string path = folder_ / (again ? "again.spill" : "abandoned.spill");
     ls_stage_options how = Options(LS_STAGE_LATEST, 2);
     how.spill = path.c_str();
     ls_stage* writer = Open(how);
@@ -312,7 +312,7 @@ TEST_F(Stream, AStepThatWasFlushedAndNotShownIsCommittedAgain) {
 
 TEST_F(Stream, AnOpenThatFailsLeavesNoSpillFile) {
   ls_stage_options how = Options(LS_STAGE_LATEST, 2);
-  const std::string path = folder_ + "/all.spill", deep = folder_ + "/" + std::string(250, 'd');
+  const std::string path = folder_ / "all.spill", deep = folder_ / std::string(250, 'd');
   how.spill = path.c_str();
   ls_stage* stream = nullptr;
   const int room = dup(0), spill = dup(0);
@@ -333,7 +333,7 @@ TEST_F(Stream, AnOpenThatFailsLeavesNoSpillFile) {
 
 // It would leave a hole in the file where it is the last to commit.
 TEST_F(Stream, AllRanksSpillOrNone) {
-  const std::string path = folder_ + "/all.spill";
+  const std::string path = folder_ / "all.spill";
   ls_stage_options how = Options(LS_STAGE_LATEST, 2);
   how.spill = path.c_str();
   ls_stage* first = Open(how, 0, 2);
@@ -350,7 +350,7 @@ TEST_F(Stream, AllRanksSpillOrNone) {
 TEST_F(Stream, TheDefaultFolderIsOneAndStays) {
   const std::string name = "test-" + std::to_string(getpid());
   unsetenv("LOCKSTEP_STAGE_DIR");
-  setenv("XDG_RUNTIME_DIR", folder_.c_str(), 1);
+  setenv("XDG_RUNTIME_DIR", folder_.path().c_str(), 1);
   const ls_stage_options how = Options(LS_STAGE_LATEST, 1);
   ls_stage *writer = nullptr, *reader = nullptr;
   ASSERT_EQ(LS_STAGE_OK, ls_stage_open(name.c_str(), 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &writer));
@@ -364,7 +364,7 @@ TEST_F(Stream, TheDefaultFolderIsOneAndStays) {
 // In /dev/shm anybody may make a name that leads to a folder of ours.
 TEST_F(Stream, TheDefaultFolderIsNoLink) {
   const std::filesystem::path link = "/dev/shm/lockstep-stage-test-" + std::to_string(getpid());
-  std::filesystem::create_directory_symlink(folder_, link);
+  std::filesystem::create_directory_symlink(folder_.path(), link);
   setenv("LOCKSTEP_STAGE_DIR", link.c_str(), 1);
   ls_stage* reader = nullptr;
   EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 0, &reader));
@@ -373,7 +373,7 @@ TEST_F(Stream, TheDefaultFolderIsNoLink) {
 }
 
 TEST_F(Stream, AFolderThatOthersMayWriteTo) {
-  const std::filesystem::path room = folder_ + "/room";
+  const std::filesystem::path room = folder_ / "room";
   std::filesystem::create_directory(room);
   chmod(room.c_str(), 0777);
   ls_stage* reader = nullptr;
@@ -384,11 +384,11 @@ TEST_F(Stream, AFolderThatOthersMayWriteTo) {
 
 TEST_F(Stream, AFolderThatIsNamedFromWhereTheProcessIs) {
   const std::filesystem::path before = std::filesystem::current_path();
-  std::filesystem::current_path(folder_);
+  std::filesystem::current_path(folder_.path());
   setenv("LOCKSTEP_STAGE_DIR", "room", 1);
   ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
   std::filesystem::current_path(before);
-  setenv("LOCKSTEP_STAGE_DIR", (folder_ + "/elsewhere").c_str(), 1);
+  setenv("LOCKSTEP_STAGE_DIR", (folder_ / "elsewhere").c_str(), 1);
   ls_stage_close(writer, 0);  // and the fixture looks that nothing is left of it
   setenv("LOCKSTEP_STAGE_DIR", ("/tmp/" + std::string(300, 'x')).c_str(), 1);
   ls_stage* reader = nullptr;
@@ -397,7 +397,7 @@ TEST_F(Stream, AFolderThatIsNamedFromWhereTheProcessIs) {
 }
 
 TEST_F(Stream, WhatIsNotOursInTheFolderStays) {
-  const std::filesystem::path room = folder_ + "/room";
+  const std::filesystem::path room = folder_ / "room";
   std::filesystem::create_directory(room);
   chmod(room.c_str(), 0700);
   const std::vector<std::string> others = {"zeros.model", "empty.stream", "short.stream", "pipe.stream"};
@@ -435,7 +435,7 @@ TEST_F(Stream, ManyComeAndGoInAFolderThatIsNotThere) {
 TEST_F(Stream, AFolderThatIsRemovedIsInNobodysWay) {
   ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
   ls_stage* reader = Attach();
-  std::filesystem::remove_all(folder_ + "/room");
+  std::filesystem::remove_all(folder_ / "room");
   EXPECT_EQ(LS_STAGE_OK, Put(writer, 0));
   EXPECT_EQ(0, Next(reader));
   ls_stage* other = Open(Options(LS_STAGE_LATEST, 2));
@@ -592,7 +592,7 @@ TEST_F(Stream, TheTimeForALockCountsAsWaiting) {
 TEST_F(Stream, TheTimeForTheFolderCountsAsWaitingForTheLock) {
   const ls_stage_options how = Options(LS_STAGE_LATEST, 1);
   ls_stage *writer = Open(how, 0, 2), *other = nullptr;
-  const int room = open((folder_ + "/room").c_str(), O_RDONLY | O_DIRECTORY);
+  const int room = open((folder_ / "room").c_str(), O_RDONLY | O_DIRECTORY);
   std::promise<void> locked, left;
   std::jthread holder([&] {
     ls_stream_lock(writer, ls_stage_deadline(60));
@@ -652,7 +652,7 @@ TEST_F(Stream, AReaderThatCannotLockTheStreamLeavesNothingHeld) {
     ls_stream_unlock(writer);
   });
   locked.get_future().wait();
-  const int room = open((folder_ + "/room").c_str(), O_RDONLY | O_DIRECTORY);
+  const int room = open((folder_ / "room").c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(0, flock(room, LOCK_EX));
   EXPECT_LT(Seconds([&] { EXPECT_EQ(LS_STAGE_OK, ls_stage_detach(reader)); }), 1.8) << "a second for both";
   close(room);
@@ -722,7 +722,7 @@ TEST_F(Stream, NoRoomForNamesOfSteps) {
 // Somebody is in the folder, making a large stream.
 TEST_F(Stream, WaitsForTheFolderAsLongAsItWasToldTo) {
   ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
-  const std::string path = folder_ + "/room";
+  const std::string path = folder_ / "room";
   const int room = open(path.c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(0, flock(room, LOCK_EX));
   ls_stage* reader = nullptr;
