@@ -2,30 +2,16 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <string>
 
 #include "lockstep/base/packets.h"
 #include "lockstep/base/test_folder.h"
+#include "lockstep/base/test_limit.h"
 
 namespace lockstep {
 namespace {
-
-// No descriptor can be opened as long as it lives.
-class NoMoreFiles {
- public:
-  NoMoreFiles() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit none = {static_cast<rlim_t>(Fd(dup(0)).get()), before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &none);
-  }
-  ~NoMoreFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 bool HasNews(int fd) {
   pollfd one{fd, POLLIN, 0};
@@ -40,7 +26,7 @@ TEST(Doorway, WhoeverCantComeInIsTurnedAway) {
   absl::StatusOr<Fd> first = ConnectTo(path), second = ConnectTo(path);
   ASSERT_TRUE(first.ok() && second.ok());
   {
-    const NoMoreFiles limit;
+    const TestLimit no_more(RLIMIT_NOFILE, static_cast<rlim_t>(Fd(dup(0)).get()));
     EXPECT_FALSE(doorway->Accept().valid());
     EXPECT_TRUE(HasNews(first->get())) << "it was not turned away";
     EXPECT_FALSE(HasNews(second->get()));

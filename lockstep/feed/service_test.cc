@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -16,6 +15,7 @@
 #include <thread>
 
 #include "lockstep/base/test_folder.h"
+#include "lockstep/base/test_limit.h"
 #include "lockstep/feed/test_client.h"
 #include "lockstep/prepare/test_tar.h"
 
@@ -208,10 +208,8 @@ TEST_F(ServiceTest, TheSocketOfALivingServiceIsNotTaken) {
 }
 
 TEST_F(ServiceTest, SeventyJobsWithFewDescriptors) {
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
-  const rlimit few{400, before.rlim_max};  // both ends are in this process: 70 of the clients, 2 * 70 of the service
-  setrlimit(RLIMIT_NOFILE, &few);
+  // Both ends are in this process: 70 of the clients, 2 * 70 of the service.
+  const TestLimit few(RLIMIT_NOFILE, 400);
   std::vector<Client> clients;
   for (int i = 0; i < 70; ++i) clients.push_back(Join("job" + std::to_string(i)));
   for (int step = 0; step < 20; ++step)
@@ -221,29 +219,26 @@ TEST_F(ServiceTest, SeventyJobsWithFewDescriptors) {
   EXPECT_GE(status["sharing"]["deliveries"].get<uint64_t>(), 70 * kItems);
   clients.clear();
   AwaitRanks(0);
-  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(ServiceTest, WithoutDescriptorsWhoComesIsTurnedAwayAndTheOthersGoOn) {
   Client first = Join("a");
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
-  const rlimit few{200, before.rlim_max};
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   options_.socket.copy(address.sun_path, sizeof address.sun_path - 1);
   std::vector<Fd> knocks, others;
   for (int i = 0; i < 30; ++i) knocks.emplace_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  setrlimit(RLIMIT_NOFILE, &few);
   int turned_away = 0;
-  for (const Fd& knock : knocks) {  // a thread that reads items may give one back in between, which lets the next in
-    for (Fd one(open("/dev/null", O_RDONLY)); one.valid(); one = Fd(open("/dev/null", O_RDONLY)))
-      others.push_back(std::move(one));
-    ASSERT_EQ(connect(knock.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    turned_away += absl::IsUnavailable(AwaitPacket(knock.get(), 20).status());
+  {
+    const TestLimit few(RLIMIT_NOFILE, 200);
+    for (const Fd& knock : knocks) {  // a thread that reads items may give one back in between, which lets the next in
+      for (Fd one(open("/dev/null", O_RDONLY)); one.valid(); one = Fd(open("/dev/null", O_RDONLY)))
+        others.push_back(std::move(one));
+      ASSERT_EQ(connect(knock.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+      turned_away += absl::IsUnavailable(AwaitPacket(knock.get(), 20).status());
+    }
+    others.clear();
   }
-  others.clear();
-  setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_GT(turned_away, 0);
   const Client second = Join("b");
   EXPECT_EQ(Status()["jobs"].size(), 2U);

@@ -3,13 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 
 #include "lockstep/base/test_folder.h"
+#include "lockstep/base/test_limit.h"
 #include "lockstep/probe/apart.h"
 
 namespace lockstep::probe {
@@ -45,9 +45,8 @@ TEST_F(Disk, AWrongWordIsPlaced) {
 }
 
 TEST_F(Disk, NoMoreRoomIsAFinding) {
-  const auto limited = [&] {  // in a process of its own: the limit is not taken back
-    const rlimit limit{.rlim_cur = 2 << 20, .rlim_max = 2 << 20};
-    setrlimit(RLIMIT_FSIZE, &limit);
+  const auto limited = [&] {  // in a process of its own, where signals go on being ignored
+    const TestLimit limit(RLIMIT_FSIZE, 2 << 20);
     signal(SIGXFSZ, SIG_IGN);
     return MeasureDisk(budget_, {.directory = folder_.path(), .bytes{4 << 20}});
   };

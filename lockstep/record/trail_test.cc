@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "lockstep/base/test_folder.h"
+#include "lockstep/base/test_limit.h"
 
 namespace {
 
@@ -208,15 +208,11 @@ TEST_F(TrailTest, OutlivesItsWriter) {
 }
 
 TEST_F(TrailTest, ALimitOnFilesIsAnErrorAndNoSignal) {
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit small{4096, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
+  const lockstep::TestLimit small(RLIMIT_FSIZE, 4096);
   const ls_origin origin{};
   errno = 0;
   EXPECT_EQ(ls_trail_create(path().c_str(), &origin, 16), nullptr);
   EXPECT_EQ(errno, EFBIG);
-  setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
 

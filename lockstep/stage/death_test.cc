@@ -1,5 +1,4 @@
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 
@@ -393,7 +392,7 @@ TEST_F(Deaths, WhoCannotBeLookedUpLives) {
   Put(writer, 0);
   Put(writer, 1);
   {
-    const Limit limit(RLIMIT_NOFILE, 0);
+    const TestLimit limit(RLIMIT_NOFILE, 0);
     EXPECT_EQ(LS_STAGE_TIMEOUT, Put(writer, 2, 0.2)) << "steps that a living reader has yet to get are not given up";
     ls_member self{};
     EXPECT_EQ(LS_STAGE_REFUSED, ls_member_enter(&self, 1));
@@ -424,7 +423,7 @@ TEST_F(Deaths, AtTheLimitOfOpenFilesNobodyComesAndAnybodyGoes) {
   ls_stage *writer = Open(how), *reader = Attach(), *other = nullptr;
   Put(writer, 0);
   {
-    const Limit limit(RLIMIT_NOFILE, 0);
+    const TestLimit limit(RLIMIT_NOFILE, 0);
     EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 1, &other));
     EXPECT_THAT(ls_stage_last_error(), HasSubstr("Too many open files"));
     EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("t", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &other));

@@ -2,7 +2,6 @@
 // left.
 #pragma once
 
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 
 #include "gmock/gmock.h"
 #include "lockstep/base/test_folder.h"
+#include "lockstep/base/test_limit.h"
 #include "lockstep/stage/stage.h"
 #include "lockstep/stage/stream.h"
 
@@ -65,23 +65,6 @@ class Child {
  private:
   int ready_[2];
   pid_t pid_;
-};
-
-// A limit of this process while it lives.
-class Limit {
- public:
-  Limit(int resource, rlim_t most) : resource_(resource) {
-    getrlimit(static_cast<__rlimit_resource_t>(resource_), &before_);
-    const rlimit limit{most, before_.rlim_max};
-    setrlimit(static_cast<__rlimit_resource_t>(resource_), &limit);
-  }
-  ~Limit() { setrlimit(static_cast<__rlimit_resource_t>(resource_), &before_); }
-  Limit(const Limit&) = delete;
-  Limit& operator=(const Limit&) = delete;
-
- private:
-  int resource_;
-  rlimit before_{};
 };
 
 class Stream : public ::testing::Test {

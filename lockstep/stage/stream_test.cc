@@ -253,7 +253,8 @@ TEST_F(Stream, ALimitOnFilesEndsTheSpillAndNotTheSimulation) {
   ls_stage* writer = Open(how);
   ls_stage* reader = Attach();
   {
-    const Limit limit(RLIMIT_FSIZE, LS_SPILL_PAGE + ls_spill_stride(64) + 70);  // the second record's parts not whole
+    const TestLimit limit(RLIMIT_FSIZE,
+                          LS_SPILL_PAGE + ls_spill_stride(64) + 70);  // the second record's parts not whole
     EXPECT_EQ(LS_STAGE_OK, Put(writer, 0));
     EXPECT_EQ(LS_STAGE_SPILL, Put(writer, 1));
     EXPECT_THAT(ls_stage_last_error(), HasSubstr("ends after 1 steps: File too large"));
@@ -271,7 +272,7 @@ TEST_F(Stream, ALimitOnFilesIsAnErrorOfOpen) {
   const std::string path = folder_ / "limited.spill";
   ls_stage* stream = nullptr;
   {
-    const Limit limit(RLIMIT_FSIZE, 4096);
+    const TestLimit limit(RLIMIT_FSIZE, 4096);
     EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
     EXPECT_THAT(ls_stage_last_error(), HasSubstr("File too large"));
   }
@@ -320,7 +321,7 @@ TEST_F(Stream, AnOpenThatFailsLeavesNoSpillFile) {
   close(spill);
   {
     // Those of the folder and of the spill file: none is left to look up in /proc who we are.
-    const Limit limit(RLIMIT_NOFILE, static_cast<rlim_t>(spill) + 1);
+    const TestLimit limit(RLIMIT_NOFILE, static_cast<rlim_t>(spill) + 1);
     EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
     EXPECT_THAT(ls_stage_last_error(), HasSubstr("by which others know us, cannot be read: Too many open files"));
   }
