@@ -9,6 +9,7 @@
 #include <string>
 
 #include "lockstep/agent/wire.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::agent {
 namespace {
@@ -16,7 +17,8 @@ namespace {
 // What an agent that was busy could not be given goes to it later, with the descriptors, though the starter has closed
 // its own by then.
 TEST(AgentPort, WhatWaitsKeepsItsDescriptors) {
-  const std::string path = fmt::format("{}agent-port-{}.sock", testing::TempDir(), getpid());
+  const TestFolder folder;
+  const std::string path = folder / "socket";
   const SystemClock clock;
   Poller poller;
   AgentPort port(poller, clock, {.connected = [&] { poller.Stop(); }, .asked = {}, .waiting = [] {}});
@@ -47,7 +49,6 @@ TEST(AgentPort, WhatWaitsKeepsItsDescriptors) {
   std::string held(10, '\0');
   EXPECT_EQ(pread(last->fds[0].get(), held.data(), held.size(), 0), 10);
   EXPECT_EQ(held, "checkpoint");
-  unlink(path.c_str());
 }
 
 TEST(AgentPort, KnowsSinceWhenNobodyHearsOutput) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::agent {
 namespace {
@@ -16,31 +17,25 @@ using testing::HasSubstr;
 class CodeCopy : public testing::Test {
  protected:
   CodeCopy() {
-    std::string pattern = testing::TempDir() + "code_XXXXXX";
-    root_ = fs::canonical(mkdtemp(pattern.data()));
     spec_.run_dir = Folder("run");
-    spec_.cwd = root_;
+    spec_.cwd = root_.path();
     spec_.command = {"old/train.py", "--lr", "1"};
     spec_.node_name = "a";
     Write("old/train.py", "print(1)");
     Write("new/train.py", "print(2)");
     Write("new/parts/model.py", "x = 2");
   }
-  ~CodeCopy() override { fs::remove_all(root_); }
 
   std::string Folder(const std::string& name) {
     fs::create_directories(root_ / name);
-    return (root_ / name).string();
+    return root_ / name;
   }
-  void Write(const std::string& name, const std::string& text) {
-    fs::create_directories((root_ / name).parent_path());
-    ASSERT_TRUE(WriteFileAtomically((root_ / name).string(), text).ok());
-  }
-  std::string Path(const std::string& name) { return (root_ / name).string(); }
+  void Write(const std::string& name, const std::string& text) { root_.Write(name, text); }
+  std::string Path(const std::string& name) { return root_ / name; }
   std::string HashOf(const std::string& name) { return LookAtCode(Path(name))->hash; }
   control::Version Version(const std::string& name) { return {.number = 1, .code = Path(name), .hash = HashOf(name)}; }
 
-  fs::path root_;
+  const TestFolder root_;
   RunSpec spec_;
 };
 

@@ -1,15 +1,16 @@
 #include "lockstep/agent/exception.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::agent {
 namespace {
 
 TEST(Exception, IsReadFromTheWorkersNote) {
-  const std::string path = testing::TempDir() + "/exception_test." + std::to_string(getpid());
+  const TestFolder folder;
+  const std::string path = folder / "note";
   EXPECT_FALSE(ReadException(path).has_value());
   ASSERT_TRUE(WriteFileAtomically(
                   path, R"({"type":"ValueError","message":"bad\nmore","where":"train.py:41 in forward","at_ns":1})")
@@ -21,17 +22,16 @@ TEST(Exception, IsReadFromTheWorkersNote) {
   EXPECT_EQ(info->info.message, "bad");
   EXPECT_EQ(info->info.where, "train.py:41 in forward");
   EXPECT_FALSE(info->info.connection);
-  unlink(path.c_str());
 }
 
 class TorchError : public testing::Test {
  protected:
-  ~TorchError() override { unlink(path_.c_str()); }
   absl::StatusOr<ExceptionNote> Read(const std::string& text) {
     EXPECT_TRUE(WriteFileAtomically(path_, text).ok());
     return ReadTorchError(path_);
   }
-  const std::string path_ = testing::TempDir() + "/torch_error_test." + std::to_string(getpid());
+  const TestFolder folder_;
+  const std::string path_ = folder_ / "error";
 };
 
 // As torch 1.13.1 and 2.x write it for an exception under @record.

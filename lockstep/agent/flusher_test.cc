@@ -6,13 +6,12 @@
 #include <unistd.h>
 
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <mutex>
 #include <thread>
 
 #include "lockstep/agent/points.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/checkpoint/test_slot.h"
 #include "lockstep/client/commit.h"
 #include "lockstep/cluster/layout.h"
@@ -97,8 +96,7 @@ void SaveAll(const BoardMap& board, const RanksBuffers& buffers, int64_t step, b
 class Flushes : public testing::Test {
  protected:
   Flushes() : board_(BoardMap::Create(kRanks).value()) {
-    std::string path = testing::TempDir() + "lockstep-flush-XXXXXX";
-    spec_.checkpoint_dir = mkdtemp(path.data());
+    spec_.checkpoint_dir = folder_.path();
     spec_.ranks = spec_.place.world_size = kRanks;
     spec_.checkpoint_interval = Seconds{600};
     const MakeDisk make_disk = [gate = gate_] { return std::make_unique<GatedDisk>(gate); };
@@ -116,7 +114,6 @@ class Flushes : public testing::Test {
     gate_->Open();
     flusher_.reset();
     writer_.reset();
-    std::filesystem::remove_all(spec_.checkpoint_dir);
   }
 
   void Save(int64_t step) { SaveAll(board_, buffers_, step); }
@@ -152,6 +149,7 @@ class Flushes : public testing::Test {
     return steps;
   }
 
+  const TestFolder folder_;
   RunSpec spec_;
   FakeClock clock_;
   BoardMap board_;
@@ -321,11 +319,6 @@ class TwoNodes : public testing::Test {
     EXPECT_EQ(wanted_, 0);
     flusher_.Begun({EpochId(1), StepId(0)});
   }
-  ~TwoNodes() override { std::filesystem::remove_all(directory_); }
-  static std::string Folder() {
-    std::string path = testing::TempDir() + "lockstep-flush-XXXXXX";
-    return mkdtemp(path.data());
-  }
   void Land() {
     while (flusher_.Observe()->flushing) {
       flusher_.Tick(*a_.board);
@@ -334,14 +327,14 @@ class TwoNodes : public testing::Test {
   }
   std::vector<std::string> OnDisk() const {
     const std::unique_ptr<Disk> disk = checkpoint::PosixDisk();
-    std::vector<std::string> names = disk->List(directory_).value();
+    std::vector<std::string> names = disk->List(directory_.path()).value();
     std::erase(names, ".lock");
     return names;
   }
 
-  const std::string directory_ = Folder();
+  const TestFolder directory_;
   FakeClock clock_;
-  Node a_{0, directory_, clock_}, b_{1, directory_, clock_};
+  Node a_{0, directory_.path(), clock_}, b_{1, directory_.path(), clock_};
   int64_t wanted_ = -1;
   std::vector<std::string> notes_;
   Flusher flusher_{a_.spec,
@@ -361,7 +354,7 @@ TEST_F(TwoNodes, PartsBecomeOneCheckpoint) {
   Land();
   EXPECT_THAT(OnDisk(), ElementsAre("step_000000000000_epoch_1"));
   const std::unique_ptr<Disk> disk = checkpoint::PosixDisk();
-  const checkpoint::Store store(*disk, directory_);
+  const checkpoint::Store store(*disk, directory_.path());
   EXPECT_EQ(store.Verify({EpochId(1), StepId(0)}), absl::OkStatus());
   EXPECT_EQ(store.ReadManifest({EpochId(1), StepId(0)})->files.size(), 2u);
   EXPECT_THAT(notes_, ElementsAre());

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "lockstep/base/background_thread.h"
+#include "lockstep/base/slow_call.h"
 #include "lockstep/inspect/inspector.h"
 #include "lockstep/inspect/reader.h"
-#include "lockstep/inspect/slow_call.h"
 
 namespace lockstep::agent {
 namespace {
@@ -26,7 +26,7 @@ std::vector<std::string> Resolved(const std::vector<std::string>& paths) {
 // To follow links may take for ever where a server is gone: then the names as they are must do.
 inspect::Where Resolved(inspect::Where where, Nanos now) {
   if (!where.tree.root().empty()) return where;
-  inspect::SlowCall<std::vector<std::string>> resolve([paths = where.paths] { return Resolved(paths); });
+  SlowCall<std::vector<std::string>> resolve([paths = where.paths] { return Resolved(paths); });
   resolve.Begin(now);
   if (std::optional<std::vector<std::string>> real = resolve.Await(kPatience)) where.paths = *std::move(real);
   return where;

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "lockstep/base/test_folder.h"
+
 namespace lockstep::agent {
 namespace {
 
@@ -133,12 +135,8 @@ TEST(WorkerCommand, MayBeAProgram) {
 // A directory with the folder `src`, as a version of the code in /old.
 class Version : public testing::Test {
  protected:
-  Version() { plan_.code = mkdtemp(path_); }
-  ~Version() override {
-    rmdir((plan_.code + "/src").c_str());
-    rmdir(path_);
-  }
-  char path_[32] = "/tmp/lockstep-version-XXXXXX";
+  Version() { plan_.code = folder_.path(); }
+  const TestFolder folder_;
   EpochPlan plan_{.version = 2, .code_root = "/old", .environment = {{"LR", "0.1"}, {"OMP_NUM_THREADS", "3"}}};
 };
 

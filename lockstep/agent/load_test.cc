@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/checkpoint/test_slot.h"
 
 namespace lockstep::agent {
@@ -20,11 +20,7 @@ constexpr Point kNewest{EpochId(9), StepId(9)};
 
 class Load : public testing::Test {
  protected:
-  Load() {
-    std::string path = testing::TempDir() + "lockstep-load-XXXXXX";
-    spec_.checkpoint_dir = mkdtemp(path.data());
-  }
-  ~Load() override { std::filesystem::remove_all(spec_.checkpoint_dir); }
+  Load() { spec_.checkpoint_dir = folder_.path(); }
 
   // By three ranks, which the manifest says to be replicas, or says nothing of.
   void Write(int64_t step, const std::string& tensors, bool cut = false) {
@@ -46,6 +42,7 @@ class Load : public testing::Test {
     return LoadNewest(spec_, kNewest);
   }
 
+  const TestFolder folder_;
   RunSpec spec_;
 };
 

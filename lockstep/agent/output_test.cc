@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::agent {
 namespace {
@@ -11,11 +11,9 @@ namespace {
 class OutputTest : public testing::Test {
  protected:
   OutputTest() {
-    spec_.run_dir = testing::TempDir() + "/output_test." + std::to_string(getpid());
+    spec_.run_dir = folder_.path();
     spec_.ranks = 2;
-    std::filesystem::create_directories(spec_.run_dir);
   }
-  ~OutputTest() override { std::filesystem::remove_all(spec_.run_dir); }
 
   // What a worker of each rank writes to its stdout and stderr.
   void Write(Output& output, const std::string& out, const std::string& err) {
@@ -34,6 +32,7 @@ class OutputTest : public testing::Test {
   }
   std::string File(const std::string& path) { return ReadFile(path).value_or("none"); }
 
+  const TestFolder folder_;
   RunSpec spec_;
   Poller poller_;
   std::string console_;

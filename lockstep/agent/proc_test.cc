@@ -5,9 +5,9 @@
 #include <sys/mman.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "lockstep/agent/test_child.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::agent {
 namespace {
@@ -24,17 +24,10 @@ using ::testing::UnorderedElementsAre;
 class FakeProc : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "proc." + std::to_string(getpid());
-    Write("mounts",
-          "cgroup " + root_ + "/v1 cgroup rw,relatime,freezer 0 0\ncgroup2 " + root_ + "/v2 cgroup2 rw 0 0\n");
+    Write("mounts", "cgroup " + root_ / "v1 cgroup rw,relatime,freezer 0 0\ncgroup2 " + root_ / "v2 cgroup2 rw 0 0\n");
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
 
-  void Write(const std::string& path, const std::string& text) const {
-    const std::filesystem::path file = root_ + "/" + path;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
+  void Write(const std::string& path, const std::string& text) const { root_.Write(path, text); }
   // Fields 3 to 17 of proc(5), with 10 faults of each of the 4 kinds and 25 ticks of each of the 4 kinds.
   void AddProcess(int pid, char state, int parent, const std::string& comm = "python3") const {
     const std::string folder = std::to_string(pid);
@@ -47,11 +40,11 @@ class FakeProc : public testing::Test {
   }
   RankSample Cheap(int pid) const {
     RankSample sample;
-    EXPECT_TRUE(ProcFs(root_).SampleCheap(pid, sample));
+    EXPECT_TRUE(ProcFs(root_.path()).SampleCheap(pid, sample));
     return sample;
   }
 
-  std::string root_;
+  const TestFolder root_;
 };
 
 TEST_F(FakeProc, States) {
@@ -69,7 +62,7 @@ TEST_F(FakeProc, GoneIsNoError) {
   Write("10/stat", "");
   EXPECT_EQ(Cheap(10).state, ProcState::kGone);
   RankSample sample;
-  ProcFs(root_).SampleFull(10, sample);
+  ProcFs(root_.path()).SampleFull(10, sample);
   EXPECT_EQ(sample.faults, 0u);
 }
 
@@ -81,7 +74,7 @@ TEST_F(FakeProc, TracersOtherThanOurOwnReaderCount) {
   EXPECT_TRUE(Cheap(10).traced);
   Write("10/status", "TracerPid:\t30\n");
   RankSample sample;
-  EXPECT_FALSE(ProcFs(root_).SampleCheap(10, sample));
+  EXPECT_FALSE(ProcFs(root_.path()).SampleCheap(10, sample));
   EXPECT_FALSE(sample.traced);
 }
 
@@ -106,21 +99,21 @@ TEST_F(FakeProc, CountersAreSumsOverDescendants) {
   AddProcess(12, 'R', 11);
   AddProcess(13, 'R', 1);
   RankSample sample;
-  EXPECT_TRUE(ProcFs(root_).SampleFull(10, sample));
+  EXPECT_TRUE(ProcFs(root_.path()).SampleFull(10, sample));
   EXPECT_DOUBLE_EQ(ToSeconds(sample.cpu).value, 3.0 * 100 / static_cast<double>(sysconf(_SC_CLK_TCK)));
   EXPECT_EQ(sample.faults, 120u);
   EXPECT_EQ(sample.io_bytes, 360u);
   EXPECT_EQ(sample.switches, 21u);
-  EXPECT_THAT(ProcFs(root_).Descendants({10}), UnorderedElementsAre(11, 12));
-  EXPECT_THAT(ProcFs(root_).Descendants({11, 13}), UnorderedElementsAre(12));
-  EXPECT_THAT(ProcFs(root_).Children(10), ElementsAre(11));
+  EXPECT_THAT(ProcFs(root_.path()).Descendants({10}), UnorderedElementsAre(11, 12));
+  EXPECT_THAT(ProcFs(root_.path()).Descendants({11, 13}), UnorderedElementsAre(12));
+  EXPECT_THAT(ProcFs(root_.path()).Children(10), ElementsAre(11));
 }
 
 TEST_F(FakeProc, UnreadableIoIsZero) {
   AddProcess(10, 'S', 1);
-  std::filesystem::remove(root_ + "/10/io");
+  std::filesystem::remove(root_ / "10/io");
   RankSample sample;
-  EXPECT_TRUE(ProcFs(root_).SampleFull(10, sample));
+  EXPECT_TRUE(ProcFs(root_.path()).SampleFull(10, sample));
   EXPECT_EQ(sample.io_bytes, 0u);
   EXPECT_EQ(sample.faults, 40u);
 }
@@ -130,10 +123,10 @@ TEST_F(FakeProc, SharedMemoryFiles) {
   Write("10/maps",
         "7f00-7f01 rw-s 0 00:18 2 /dev/shm/torch_1\n7f01-7f02 r-xp 0 00:18 2 /lib/libc.so.6\n"
         "7f02-7f03 rw-s 0 00:18 3 /dev/shm/gone (deleted)\n7f03-7f04 rw-p 0 0 0\n");
-  std::filesystem::create_directories(root_ + "/10/fd");
-  std::filesystem::create_symlink("/dev/shm/sem.x", root_ + "/10/fd/3");
-  std::filesystem::create_symlink("socket:[1]", root_ + "/10/fd/4");
-  const ProcFs proc(root_);
+  std::filesystem::create_directories(root_ / "10/fd");
+  std::filesystem::create_symlink("/dev/shm/sem.x", root_ / "10/fd/3");
+  std::filesystem::create_symlink("socket:[1]", root_ / "10/fd/4");
+  const ProcFs proc(root_.path());
   EXPECT_THAT(proc.MappedShm(10), ElementsAre("/dev/shm/sem.x", "/dev/shm/torch_1"));
   EXPECT_THAT(proc.MappedShm(11), IsEmpty());
   EXPECT_TRUE(proc.MappedByAnyone("/dev/shm/torch_1"));

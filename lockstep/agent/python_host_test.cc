@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "lockstep/agent/proc.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::agent {
 namespace {
@@ -44,9 +45,7 @@ for epoch in 1 2; do printf '{"event":"store","epoch":%d,"port":700%d}' $epoch $
 class Helpers : public testing::Test {
  protected:
   Helpers() {
-    std::string folder = testing::TempDir() + "lockstep-helpers-XXXXXX";
-    folder_ = mkdtemp(folder.data());
-    spec_.python = folder_ + "/python";
+    spec_.python = folder_ / "python";
     spec_.ranks = 1;
     spec_.node_name = "a";
     spec_.command = {"train.py"};
@@ -55,7 +54,6 @@ class Helpers : public testing::Test {
     host_.reset();
     while (waitpid(-1, nullptr, 0) > 0) {
     }
-    std::filesystem::remove_all(folder_);
   }
 
   void Start(const char* python) {
@@ -99,7 +97,8 @@ class Helpers : public testing::Test {
     return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   }
 
-  std::string folder_, said_, note_;
+  const TestFolder folder_;
+  std::string said_, note_;
   RunSpec spec_;
   FakeClock clock_;
   Poller poller_;

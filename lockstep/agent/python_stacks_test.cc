@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "lockstep/agent/test_child.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::agent {
 namespace {
@@ -68,12 +69,11 @@ class LivePython : public testing::Test {
     std::array<int, 2> ends;
     ASSERT_EQ(pipe(ends.data()), 0);
     dup2(ends[0], STDIN_FILENO);  // the children read from it for ever
-    path_ = testing::TempDir() + "stacks." + std::to_string(getpid());
   }
-  void TearDown() override { std::filesystem::remove(path_); }
   std::vector<std::string> Command(const char* mode) const { return {"/usr/bin/python3", "-c", kProgram, path_, mode}; }
 
-  std::string path_;
+  const TestFolder folder_;
+  const std::string path_ = folder_ / "stacks";
 };
 
 TEST_F(LivePython, Answers) {

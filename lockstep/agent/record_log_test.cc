@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/record/file.h"
 
 namespace lockstep::agent {
@@ -11,17 +12,13 @@ namespace {
 
 class RecordLogTest : public testing::Test {
  protected:
-  RecordLogTest()
-      : fd_(memfd_create("ring", MFD_CLOEXEC)), path_(testing::TempDir() + "/records." + std::to_string(getpid())) {
+  RecordLogTest() {
     const size_t bytes = ls_ring_bytes(8);
     EXPECT_EQ(ftruncate(fd_.get(), static_cast<off_t>(bytes)), 0);
     ring_ = static_cast<ls_ring*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
     EXPECT_TRUE(ls_ring_format(ring_, bytes));
   }
-  ~RecordLogTest() override {
-    munmap(ring_, ls_ring_bytes(8));
-    unlink(path_.c_str());
-  }
+  ~RecordLogTest() override { munmap(ring_, ls_ring_bytes(8)); }
   void Push(int64_t step) {
     ls_record record{};
     record.kind = LS_RECORD_STEP;
@@ -29,8 +26,9 @@ class RecordLogTest : public testing::Test {
     ls_ring_push(ring_, &record);
   }
 
-  Fd fd_;
-  std::string path_;
+  const Fd fd_{memfd_create("ring", MFD_CLOEXEC)};
+  const TestFolder folder_;
+  const std::string path_ = folder_ / "records";
   ls_ring* ring_ = nullptr;
 };
 

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::agent {
 namespace {
@@ -39,12 +39,11 @@ TEST(RunSpec, ATornFileIsOneError) {
   Json json = ToJson(RunSpec{});
   json["ranks"] = "two";
   EXPECT_EQ(Message(RunSpecFromJson(RenderJson(json)).status()), "ranks is not what it should be: \"two\"");
-  const std::string run_dir = testing::TempDir() + "/damaged." + std::to_string(getpid());
-  std::filesystem::create_directory(run_dir);
-  std::ofstream(run_dir + "/run.json") << "{}";
-  EXPECT_EQ(Message(ReadRunSpec(run_dir).status()),
-            run_dir +
-                "/run.json: damaged: job is missing; expected it as `lockstep run` wrote it: start a new run in "
+  const TestFolder run_dir;
+  const std::string file = run_dir.Write("run.json", "{}");
+  EXPECT_EQ(Message(ReadRunSpec(run_dir.path()).status()),
+            file +
+                ": damaged: job is missing; expected it as `lockstep run` wrote it: start a new run in "
                 "another --run");
 }
 

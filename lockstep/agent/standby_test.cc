@@ -6,11 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/report.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::agent {
 namespace {
@@ -25,23 +25,18 @@ Packet Await(int socket) {
 
 class StandbyTest : public testing::Test {
  protected:
-  StandbyTest() {
-    std::string path = testing::TempDir() + "lockstep-standby-XXXXXX";
-    folder_ = mkdtemp(path.data());
-    EXPECT_EQ(standby_.Listen(folder_), absl::OkStatus());
-  }
+  StandbyTest() { EXPECT_EQ(standby_.Listen(folder_.path()), absl::OkStatus()); }
   ~StandbyTest() override {
     for (const pid_t pid : children_) {
       kill(pid, SIGKILL);
       waitpid(pid, nullptr, 0);
     }
-    std::filesystem::remove_all(folder_);
   }
   // A worker that offers itself, leaves when it is asked to, and, told to enter, prints the variable WORD.
   pid_t Worker() {
     const pid_t pid = fork();
     if (pid == 0) {
-      const Fd socket = ConnectTo(folder_ + "/standby.sock").value();
+      const Fd socket = ConnectTo(folder_ / "standby.sock").value();
       if (Json::parse(Await(socket.get()).text)["op"] != "leave") _exit(2);
       if (!SendPacket(socket.get(), R"({"op":"waits"})").ok()) _exit(3);
       const Packet enter = Await(socket.get());
@@ -59,7 +54,7 @@ class StandbyTest : public testing::Test {
     });
   }
 
-  std::string folder_;
+  const TestFolder folder_;
   std::vector<pid_t> children_;
   Poller poller_;
   int changes_ = 0;

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <filesystem>
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::agent {
 namespace {
@@ -12,23 +12,18 @@ constexpr uint32_t kCells = 16;
 
 class TrafficTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "traffic.XXXXXX";
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-  }
-  void TearDown() override {
+  ~TrafficTest() override {
     for (ls_trail* trail : written_) munmap(trail, ls_trail_bytes(kCells));
-    std::filesystem::remove_all(folder_);
   }
   ls_trail* Write(const std::string& name, std::vector<trace::TrailFile>& trails) {
-    const std::string path = folder_ + "/" + name;
+    const std::string path = folder_ / name;
     const ls_origin origin{};
     written_.push_back(ls_trail_create(path.c_str(), &origin, kCells));
     trails.push_back(trace::TrailFile::Open(path).value());
     return written_.back();
   }
 
-  std::string folder_;
+  const TestFolder folder_;
   std::vector<ls_trail*> written_;
 };
 

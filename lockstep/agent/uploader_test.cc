@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/checkpoint/test_slot.h"
 #include "lockstep/http/test_server.h"
 
@@ -23,14 +24,11 @@ using testing::HasSubstr;
 class Uploads : public testing::Test {
  protected:
   Uploads() {
-    std::string path = testing::TempDir() + "lockstep-upload-XXXXXX";
-    folder_ = mkdtemp(path.data());
-    spec_.checkpoint_dir = folder_ + "/here";
-    spec_.checkpoint_upload = folder_ + "/there";
+    spec_.checkpoint_dir = folder_ / "here";
+    spec_.checkpoint_upload = folder_ / "there";
     spec_.checkpoint_keep = 2;
     std::filesystem::create_directory(spec_.checkpoint_dir);
   }
-  ~Uploads() override { std::filesystem::remove_all(folder_); }
 
   Point Save(int64_t step) {
     const TestCheckpoint checkpoint(1, step);
@@ -49,7 +47,7 @@ class Uploads : public testing::Test {
   std::vector<Point> There() const { return checkpoint::Store(*disk_, spec_.checkpoint_upload).List().value(); }
   void Block() { std::ofstream(spec_.checkpoint_upload) << "no directory"; }
 
-  std::string folder_;
+  const TestFolder folder_;
   RunSpec spec_;
   FakeClock clock_;
   std::unique_ptr<checkpoint::Disk> disk_ = checkpoint::PosixDisk();

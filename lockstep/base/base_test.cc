@@ -25,6 +25,7 @@
 #include "lockstep/base/report.h"
 #include "lockstep/base/select.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep {
 namespace {
@@ -115,7 +116,8 @@ TEST(FakeClock, MovesOnlyWhenTold) {
 }
 
 TEST(File, WriteThenReadWhole) {
-  const std::string path = testing::TempDir() + "/base_test_file." + std::to_string(getpid());
+  const TestFolder folder;
+  const std::string path = folder / "file";
   ASSERT_TRUE(WriteFileAtomically(path, "a\n").ok());
   ASSERT_TRUE(WriteFileAtomically(path, "bb\n").ok());
   EXPECT_EQ(*ReadFile(path), "bb\n");

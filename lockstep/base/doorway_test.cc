@@ -2,30 +2,16 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <string>
 
 #include "lockstep/base/packets.h"
+#include "lockstep/base/test_folder.h"
+#include "lockstep/base/test_limit.h"
 
 namespace lockstep {
 namespace {
-
-// No descriptor can be opened as long as it lives.
-class NoMoreFiles {
- public:
-  NoMoreFiles() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit none = {static_cast<rlim_t>(Fd(dup(0)).get()), before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &none);
-  }
-  ~NoMoreFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 bool HasNews(int fd) {
   pollfd one{fd, POLLIN, 0};
@@ -33,13 +19,14 @@ bool HasNews(int fd) {
 }
 
 TEST(Doorway, WhoeverCantComeInIsTurnedAway) {
-  const std::string path = testing::TempDir() + "/doorway-" + std::to_string(getpid());
+  const TestFolder folder;
+  const std::string path = folder / "socket";
   absl::StatusOr<Doorway> doorway = Doorway::Open(path);
   ASSERT_TRUE(doorway.ok()) << doorway.status();
   absl::StatusOr<Fd> first = ConnectTo(path), second = ConnectTo(path);
   ASSERT_TRUE(first.ok() && second.ok());
   {
-    const NoMoreFiles limit;
+    const TestLimit no_more(RLIMIT_NOFILE, static_cast<rlim_t>(Fd(dup(0)).get()));
     EXPECT_FALSE(doorway->Accept().valid());
     EXPECT_TRUE(HasNews(first->get())) << "it was not turned away";
     EXPECT_FALSE(HasNews(second->get()));
@@ -51,7 +38,6 @@ TEST(Doorway, WhoeverCantComeInIsTurnedAway) {
   ASSERT_TRUE(third.ok());
   EXPECT_TRUE(doorway->Accept().valid());
   EXPECT_FALSE(doorway->Accept().valid());
-  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -5,14 +5,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
-#include <condition_variable>
-#include <memory>
-#include <mutex>
-#include <thread>
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/number.h"
+#include "lockstep/base/slow_call.h"
 
 namespace lockstep {
 namespace {
@@ -86,22 +82,9 @@ std::string HostName() {
 }
 
 std::optional<std::vector<std::string>> LookUp(const std::string& host, Seconds at_most, const std::stop_token& stop) {
-  struct Answer {
-    std::mutex mutex;
-    std::condition_variable_any arrived;
-    std::optional<std::vector<std::string>> addresses;
-  };
-  const auto answer = std::make_shared<Answer>();  // shared: either side may outlive the other
-  std::thread([host, answer] {
-    std::vector<std::string> addresses = Resolve(host);
-    const std::lock_guard lock(answer->mutex);
-    answer->addresses = std::move(addresses);
-    answer->arrived.notify_all();
-  }).detach();
-  std::unique_lock lock(answer->mutex);
-  answer->arrived.wait_for(lock, stop, std::chrono::duration<double>(at_most.value),
-                           [&] { return answer->addresses.has_value(); });
-  return answer->addresses;
+  SlowCall<std::vector<std::string>> call([host] { return Resolve(host); });
+  call.Begin();
+  return call.Await(at_most, stop);
 }
 
 }  // namespace lockstep

@@ -1,10 +1,8 @@
 #include "lockstep/checkpoint/budget.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -13,17 +11,13 @@ namespace {
 class Budget : public testing::Test {
  protected:
   void SetUp() override { Put("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n"); }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-  void Put(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text;
-  }
+  void Put(const std::string& path, const std::string& text) { root_.Write(path, text); }
   uint64_t Available() {
     const auto available = AvailableMemory({.proc = root_ / "proc", .cgroup = root_ / "cgroup"});
     EXPECT_TRUE(available.ok()) << available.status();
     return available.ok() ? available->value : 0;
   }
-  std::filesystem::path root_ = testing::TempDir() + "/budget." + std::to_string(getpid());
+  const TestFolder root_;
 };
 
 TEST_F(Budget, WithoutCgroupsMemAvailableCounts) { EXPECT_EQ(Available(), 8000u * 1024); }
@@ -57,7 +51,7 @@ TEST_F(Budget, UsageAboveTheLimitLeavesNothing) {
 TEST_F(Budget, SaysWhatIsMissing) {
   Put("proc/meminfo", "MemTotal: 1 kB\n");
   EXPECT_EQ(Message(AvailableMemory({.proc = root_ / "proc"}).status()),
-            (root_ / "proc").string() + "/meminfo: no line MemAvailable");
+            root_ / "proc/meminfo" + ": no line MemAvailable");
 }
 
 TEST(CheckBudget, ShowsTheSum) {

@@ -8,22 +8,13 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/checkpoint/test_slot.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Kill : public testing::Test {
- protected:
-  Kill() {
-    std::string path = testing::TempDir() + "lockstep-kill-XXXXXX";
-    folder_ = mkdtemp(path.data());
-  }
-  ~Kill() override { fs::remove_all(folder_); }
-  std::string folder_;
-};
 
 // The child: waits for its tracer, writes and prunes.
 [[noreturn]] void WriteTraced(const std::string& folder, const TestCheckpoint& checkpoint) {
@@ -52,13 +43,14 @@ bool RunUntil(pid_t child, int calls) {
   return false;
 }
 
-TEST_F(Kill, AtEverySystemCallLeavesTheOldOrTheNewCheckpoint) {
+TEST(Kill, AtEverySystemCallLeavesTheOldOrTheNewCheckpoint) {
   const TestCheckpoint old(1, 7), next(2, 4), after(2, 6);
   const std::unique_ptr<Disk> disk = PosixDisk();
+  const TestFolder all;
   int killed = 0;
   bool saw_old = false, saw_new = false;
   for (bool ended = false; !ended;) {
-    const std::string folder = folder_ + "/" + std::to_string(killed++);
+    const std::string folder = all / std::to_string(killed++);
     fs::create_directory(folder);
     Store store(*disk, folder);
     ASSERT_EQ(Write(store, old), absl::OkStatus());

@@ -1,14 +1,12 @@
 #include "lockstep/cli/coordinator_flags.h"
 
 #include "lockstep/cli/checks.h"
-#include "lockstep/cluster/presets.h"
 #include "lockstep/node/install.h"
 
 namespace lockstep::cli {
 
 absl::StatusOr<control::Policy> FindPolicy(const std::string& name) {
-  LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
-  LS_ASSIGN_OR_RETURN(const std::string path, cluster::Presets(installation.presets).Find("policy", name, "."));
+  LS_ASSIGN_OR_RETURN(const std::string path, node::FindPreset("policy", name));
   return control::ReadPolicy(path);
 }
 

@@ -2,7 +2,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/cli/commands.h"
-#include "lockstep/cluster/presets.h"
 #include "lockstep/cost/downtime.h"
 #include "lockstep/node/install.h"
 
@@ -26,9 +25,7 @@ void Take(const std::optional<double>& flag, double unit, std::optional<Seconds>
 absl::StatusOr<Json> Expected(const DowntimeFlags& flags) {
   cost::DowntimeSpec spec;
   if (!flags.spec.empty()) {
-    LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
-    LS_ASSIGN_OR_RETURN(const std::string path,
-                        cluster::Presets(installation.presets).Find("downtime", flags.spec, "."));
+    LS_ASSIGN_OR_RETURN(const std::string path, node::FindPreset("downtime", flags.spec));
     LS_ASSIGN_OR_RETURN(spec, cost::ReadDowntimeSpec(path));
   }
   if (flags.failures || flags.days) spec.between_failures.reset();

@@ -11,7 +11,6 @@
 #include "lockstep/cli/interrupt.h"
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/cli/plan_question.h"
-#include "lockstep/cluster/presets.h"
 #include "lockstep/node/install.h"
 #include "lockstep/plan/emit.h"
 #include "lockstep/plan/fit.h"
@@ -81,9 +80,7 @@ absl::StatusOr<std::vector<std::string>> WriteStep(const plan::StepGraph& step, 
 // What --failures, --out and slow networks add to the report of one layout.
 absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const plan::Rates& rates, Json& report) {
   if (!flags.failures.empty()) {
-    LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
-    LS_ASSIGN_OR_RETURN(const std::string path,
-                        cluster::Presets(installation.presets).Find("downtime", flags.failures, "."));
+    LS_ASSIGN_OR_RETURN(const std::string path, node::FindPreset("downtime", flags.failures));
     LS_ASSIGN_OR_RETURN(const cost::DowntimeSpec spec, cost::ReadDowntimeSpec(path));
     const absl::StatusOr<Json> goodput = plan::GoodputReport(one, spec);
     if (!goodput.ok()) return InvalidArgument("--failures {}: {}", flags.failures, Message(goodput.status()));

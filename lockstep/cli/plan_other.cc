@@ -5,7 +5,6 @@
 #include "lockstep/cli/checks.h"
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/cli/plan_question.h"
-#include "lockstep/cluster/presets.h"
 #include "lockstep/node/install.h"
 #include "lockstep/plan/dlrm.h"
 #include "lockstep/plan/inference.h"
@@ -23,8 +22,7 @@ absl::StatusOr<Json> Recommended(const DlrmFlags& flags) {
   LS_ASSIGN_OR_RETURN(const plan::Machines machines, KnownMachines());
   LS_ASSIGN_OR_RETURN(const plan::Cluster cluster,
                       ClusterNamed(flags.cluster, machines, flags.stack, flags.calibration));
-  LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
-  LS_ASSIGN_OR_RETURN(const std::string path, cluster::Presets(installation.presets).Find("dlrm", flags.model, "."));
+  LS_ASSIGN_OR_RETURN(const std::string path, node::FindPreset("dlrm", flags.model));
   LS_ASSIGN_OR_RETURN(plan::Dlrm model, plan::ReadDlrm(path));
   model.batch = flags.batch;
   return plan::DlrmReport(model, {cluster.base.machine, cluster.base.accelerators}, cluster.rates);

@@ -3,7 +3,6 @@
 
 #include "lockstep/base/number.h"
 #include "lockstep/cli/commands.h"
-#include "lockstep/cluster/presets.h"
 #include "lockstep/cost/standby.h"
 #include "lockstep/node/install.h"
 
@@ -40,9 +39,7 @@ absl::Status TakeTimes(const StandbyFlags& flags, std::optional<cost::Scheduling
 absl::StatusOr<Json> Sized(const StandbyFlags& flags) {
   cost::StandbySpec spec;
   if (!flags.spec.empty()) {
-    LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
-    LS_ASSIGN_OR_RETURN(const std::string path,
-                        cluster::Presets(installation.presets).Find("standbys", flags.spec, "."));
+    LS_ASSIGN_OR_RETURN(const std::string path, node::FindPreset("standbys", flags.spec));
     LS_ASSIGN_OR_RETURN(spec, cost::ReadStandbySpec(path));
   } else if (!flags.machines || flags.daily_rate.empty()) {
     return InvalidArgument("expected --machines and --daily-rate, or a SPEC that has them");

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/client/commit.h"
 #include "lockstep/client/fake_starter.h"
 #include "lockstep/client/starter.h"
@@ -474,16 +475,15 @@ int listening = -1;
 
 // A profiler's signals must not keep a rank from its job.
 TEST(ClientAlone, JoinsThoughSignalsInterruptIt) {
-  std::string run = testing::TempDir() + "/run.XXXXXX";
-  ASSERT_NE(mkdtemp(run.data()), nullptr);
+  const TestFolder run;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  snprintf(address.sun_path, sizeof address.sun_path, "%s/" LS_JOIN_SOCKET, run.c_str());
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/" LS_JOIN_SOCKET, run.path().c_str());
   listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   ASSERT_EQ(bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(listen(listening, 0), 0);
   const int first =
-      ls_starter_connect(run.c_str()).socket;  // the next one waits until this is accepted, by the handler
+      ls_starter_connect(run.path().c_str()).socket;  // the next one waits until this is accepted, by the handler
   ASSERT_GE(first, 0);
   struct sigaction action{}, before{};
   action.sa_handler = [](int) { close(accept(listening, nullptr, nullptr)); };
@@ -491,12 +491,10 @@ TEST(ClientAlone, JoinsThoughSignalsInterruptIt) {
   itimerval soon{};
   soon.it_value.tv_usec = 20'000;
   setitimer(ITIMER_REAL, &soon, nullptr);
-  const int second = ls_starter_connect(run.c_str()).socket;
+  const int second = ls_starter_connect(run.path().c_str()).socket;
   EXPECT_GE(second, 0) << strerror(errno);
   sigaction(SIGALRM, &before, nullptr);
   for (const int fd : {first, second, listening}) close(fd);
-  unlink(address.sun_path);
-  rmdir(run.c_str());
 }
 
 // Neither a signal every few milliseconds makes the limit longer, nor does a late answer become that of another

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/client/board.h"
 #include "lockstep/client/join.h"
 #include "lockstep/record/ring.h"
@@ -60,8 +61,6 @@ class FakeStarter {
     board()->version = LS_BOARD_VERSION;
     board()->ranks = board()->world_size = ranks;
     ls_ring_format(ring_.data(), ring_.bytes());
-    run_ = testing::TempDir() + "/run.XXXXXX";
-    if (mkdtemp(run_.data()) == nullptr) std::abort();
     Listen();
     thread_ = std::jthread([this] { Serve(); });
   }
@@ -69,18 +68,16 @@ class FakeStarter {
     shutdown(listener_, SHUT_RDWR);
     thread_.join();
     close(listener_);
-    unlink((run_ + "/" LS_JOIN_SOCKET).c_str());
-    rmdir(run_.c_str());
   }
 
   ls_board* board() { return static_cast<ls_board*>(board_.data()); }
   ls_ring* ring() { return ls_ring_attach(ring_.data(), ring_.bytes()); }
-  const std::string& run() const { return run_; }
+  const std::string& run() const { return run_.path(); }
   char* slot(size_t index) { return static_cast<char*>(slots_[index]->data()); }
 
   // The environment of a worker of this epoch, and the restore point it will find.
   void StartEpoch(uint64_t epoch, uint64_t restore_epoch = 0, int64_t restore_step = -1, int rank = 0) {
-    setenv("LOCKSTEP_RUN", run_.c_str(), 1);
+    setenv("LOCKSTEP_RUN", run().c_str(), 1);
     setenv("LOCKSTEP_RANK", std::to_string(rank).c_str(), 1);
     setenv("LOCKSTEP_EPOCH", std::to_string(epoch).c_str(), 1);
     board()->restore_epoch = restore_epoch;
@@ -98,7 +95,7 @@ class FakeStarter {
     listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    const std::string path = run_ + "/" LS_JOIN_SOCKET;
+    const std::string path = run_ / LS_JOIN_SOCKET;
     std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
     if (bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) std::abort();
     if (listen(listener_, 4) != 0) std::abort();
@@ -152,7 +149,7 @@ class FakeStarter {
   SharedMemory board_, ring_;
   std::array<std::unique_ptr<SharedMemory>, LS_SLOTS> slots_;
   uint64_t slot_bytes_ = 0;
-  std::string run_;
+  const TestFolder run_;
   int listener_ = -1;
   std::jthread thread_;
 };

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/record/trail.h"
 
 namespace {
@@ -35,14 +36,10 @@ constexpr int64_t kMs = 1'000'000;
 class FeedWait : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    char name[] = "/tmp/lockstep-feed-wait-XXXXXX";
-    ASSERT_NE(nullptr, mkdtemp(name));
-    folder_ = name;
-    setenv("LOCKSTEP_TRAILS", name, 1);
+    setenv("LOCKSTEP_TRAILS", folder_.path().c_str(), 1);
     setenv("RANK", "3", 1);
     unsetenv("WORLD_SIZE");
   }
-  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
 
   FeedWait() : memory_(LS_FEED_ALIGN + 4096) {
     ring()->slot_stride = 4096;
@@ -52,11 +49,11 @@ class FeedWait : public testing::Test {
   ls_feed_batch* batch() { return reinterpret_cast<ls_feed_batch*>(memory_.data() + LS_FEED_ALIGN); }
 
   static size_t Trails() {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
   }
   // Of this process: what is under way, and what was pushed.
   static std::pair<std::vector<ls_record>, std::vector<ls_record>> Told() {
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
       const int fd = open(entry.path().c_str(), O_RDONLY);
       struct stat info{};
       fstat(fd, &info);
@@ -78,10 +75,9 @@ class FeedWait : public testing::Test {
   }
   static int64_t Ns(const ls_record& record, uint32_t delta) { return ls_delta_ns(delta, record.delta_shift); }
 
-  static std::string folder_;
+  static inline const lockstep::TestFolder folder_;
   alignas(4096) std::vector<char> memory_;
 };
-std::string FeedWait::folder_;
 
 TEST_F(FeedWait, IsSeenWhileItLastsAndTellsItsPartsAfterwards) {
   ls_feed_wait wait;

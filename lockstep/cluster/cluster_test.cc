@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::cluster {
 namespace {
@@ -60,11 +60,11 @@ TEST(Cluster, ErrorsNameThePlace) {
 }
 
 TEST(Presets, AFileMustBeNamedAsOne) {
-  const std::string folder = testing::TempDir();
-  std::ofstream(folder + "/garbage") << "x";
-  EXPECT_EQ(Message(Shipped().Find("policy", "garbage", folder).status()),
+  const TestFolder folder;
+  folder.Write("garbage", "x");
+  EXPECT_EQ(Message(Shipped().Find("policy", "garbage", folder.path()).status()),
             "garbage: a file, but its name does not end with .toml, and so it was taken for that of a preset");
-  EXPECT_TRUE(Shipped().Find("policy", "default", folder).ok());
+  EXPECT_TRUE(Shipped().Find("policy", "default", folder.path()).ok());
 }
 
 TEST(Cluster, PowerDomainsMayNotOverlapOrLeaveTheCluster) {

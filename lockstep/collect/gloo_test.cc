@@ -8,11 +8,11 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/collect/test_trail.h"
 #include "lockstep/record/trail.h"
 
@@ -39,14 +39,12 @@ struct Buffer {
 class Gloo : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    static std::string folder = testing::TempDir() + "gloo.XXXXXX";
-    ASSERT_NE(mkdtemp(folder.data()), nullptr);
-    setenv("LOCKSTEP_TRAILS", folder.c_str(), 1);
+    static const lockstep::TestFolder folder;
+    setenv("LOCKSTEP_TRAILS", folder.path().c_str(), 1);
     setenv("RANK", "5", 1);
     setenv("WORLD_SIZE", "8", 1);
     for (const char* library : {LOCKSTEP_GLOO, LOCKSTEP_FAKE_GLOO})  // in this order: the first stands in front
       ASSERT_NE(dlopen(library, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
-    atexit([] { std::filesystem::remove_all(folder); });
   }
 
   template <typename Function>

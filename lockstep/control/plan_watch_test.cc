@@ -3,8 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::control {
 namespace {
@@ -76,14 +77,9 @@ TEST(PlanWatch, Reports) {
   EXPECT_NEAR(slower["drift"].get<double>(), .25, 1e-12);
 }
 
-std::string Written(const std::string& text) {
-  const std::string path = testing::TempDir() + "/planned.json";
-  std::ofstream(path) << text;
-  return path;
-}
-
 TEST(PlannedStep, IsReadAndRefused) {
-  const auto read = [](const std::string& text) { return ReadPlannedStep(Written(text)); };
+  const TestFolder folder;
+  const auto read = [&](const std::string& text) { return ReadPlannedStep(folder.Write("planned.json", text)); };
   const auto plan = read(
       R"({"accelerators": 8, "layout": "tp 8", "step_time_s": 1.2, "lo80": 1.1, "hi80": 1.3, "exposed_communication_s": 0})");
   ASSERT_TRUE(plan.ok()) << Message(plan.status());

@@ -2,12 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::control {
 namespace {
@@ -210,14 +210,11 @@ TEST(Decide, AlwaysAnswersAndEvictsTheNamedOnly) {
 
 class PolicyFile : public testing::Test {
  protected:
-  ~PolicyFile() override { unlink(path_); }
-  absl::StatusOr<Policy> Read(const std::string& text) {
-    EXPECT_TRUE(WriteFileAtomically(path_, text).ok());
-    return ReadPolicy(path_);
+  absl::StatusOr<Policy> Read(const std::string& text) { return ReadPolicy(folder_.Write("policy.toml", text)); }
+  std::string Wrong(const std::string& text) {
+    return Message(Read(text).status()).substr((folder_ / "policy.toml").size());
   }
-  std::string Wrong(const std::string& text) { return Message(Read(text).status()).substr(std::string(path_).size()); }
-  char path_[32] = "/tmp/lockstep-policy-XXXXXX";
-  const int made_ = close(mkstemp(path_));
+  const TestFolder folder_;
 };
 
 TEST_F(PolicyFile, DefaultHasTheDefaults) {

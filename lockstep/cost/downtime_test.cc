@@ -9,6 +9,7 @@
 #include <random>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::cost {
 namespace {
@@ -205,8 +206,8 @@ TEST(Downtime, SaysWhatIsWrong) {
   EXPECT_THAT(Message(spec.Validate()), HasSubstr("how long the repair of a node takes, too (--node-repair-h"));
   spec.node_repair = Seconds{INFINITY};
   EXPECT_THAT(Message(spec.Validate()), HasSubstr("node repair must be at least 0 s, found inf"));
-  const std::string path = testing::TempDir() + "/spec.toml";
-  ASSERT_TRUE(WriteFileAtomically(path, "failures = 3\nperiod_day = 30\n").ok());
+  const TestFolder folder;
+  const std::string path = folder.Write("spec.toml", "failures = 3\nperiod_day = 30\n");
   EXPECT_THAT(Message(ReadDowntimeSpec(path).status()),
               HasSubstr("spec.toml:2:1: period_day is not a known key; did you mean period_days?"));
 }

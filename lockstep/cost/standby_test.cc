@@ -9,6 +9,7 @@
 #include <random>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/cost/chance.h"
 
 namespace lockstep::cost {
@@ -166,8 +167,8 @@ TEST(Standbys, SaysWhatIsWrong) {
   spec.daily_rate = 0.5;
   spec.replace = Seconds{1e14};
   EXPECT_THAT(Message(spec.Validate()), HasSubstr("machines to replace at a time"));
-  const std::string path = testing::TempDir() + "/standbys.toml";
-  ASSERT_TRUE(WriteFileAtomically(path, "machines = 3\nstandby_s = 3\n").ok());
+  const TestFolder folder;
+  const std::string path = folder.Write("standbys.toml", "machines = 3\nstandby_s = 3\n");
   EXPECT_THAT(Message(ReadStandbySpec(path).status()), HasSubstr("standby_s and reschedule_s are needed"));
 }
 

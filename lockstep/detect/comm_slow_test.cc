@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/detect/comm_hang.h"
 #include "lockstep/detect/diagnosis.h"
 
@@ -647,8 +647,8 @@ TEST(Thresholds, TheFileThatUsersCopyHasTheDefaults) {
 }
 
 TEST(Thresholds, AFileMayHaveSomeOfThem) {
-  const std::string path = testing::TempDir() + "thresholds.toml";
-  std::ofstream(path) << "slow_share = 0.5\n";
+  const TestFolder folder;
+  const std::string path = folder.Write("thresholds.toml", "slow_share = 0.5\n");
   EXPECT_EQ(ReadCommThresholds(path)->slow_share, 0.5);
   EXPECT_EQ(ReadCommThresholds(path)->window_ops, CommThresholds{}.window_ops);
   RingJob job(4);
@@ -657,7 +657,7 @@ TEST(Thresholds, AFileMayHaveSomeOfThem) {
   job.Steps(30);
   EXPECT_EQ(job.Find().size(), 1u);
   EXPECT_THAT(FindSlowness(job.log(), *ReadCommThresholds(path)), IsEmpty());
-  std::ofstream(path) << "slow_shar = 0.5\n";
+  folder.Write("thresholds.toml", "slow_shar = 0.5\n");
   EXPECT_THAT(Message(ReadCommThresholds(path).status()), HasSubstr("slow_share"));
 }
 

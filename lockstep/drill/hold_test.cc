@@ -17,6 +17,7 @@
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/test_child.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::drill {
 namespace {
@@ -119,20 +120,18 @@ TEST(Disk, ThatIsMemoryIsLeftAloneWhereMemoryIsScarce) {
   const std::string directory = "/dev/shm";
   const uint64_t before = FreeIn(directory);
   if (before < (32 << 20)) GTEST_SKIP() << directory << " has less than 32 MB free";
-  const fs::path proc = fs::temp_directory_path() / fmt::format("lockstep-drill-{}", getpid());
-  fs::create_directory(proc);
-  ASSERT_TRUE(WriteFileAtomically(proc / "meminfo", "MemAvailable: 20000 kB\n").ok());
-  const absl::Status refused = CheckDisk(directory, Bytes{before - (16 << 20)}, {.proc = proc});
+  const TestFolder proc;
+  proc.Write("meminfo", "MemAvailable: 20000 kB\n");
+  const absl::Status refused = CheckDisk(directory, Bytes{before - (16 << 20)}, {.proc = proc.path()});
   EXPECT_NE(Message(refused).find("this disk is memory"), std::string::npos) << refused;
-  const absl::Status little = CheckDisk(directory, Bytes{before - (1 << 20)}, {.proc = proc});
+  const absl::Status little = CheckDisk(directory, Bytes{before - (1 << 20)}, {.proc = proc.path()});
   EXPECT_TRUE(little.ok()) << little;
-  fs::remove_all(proc);
 }
 
 // A tmpfs gives back all that it had reserved when it meets its end.
 TEST(Disk, IsFullThoughOthersWriteThere) {
-  const std::string directory = fs::temp_directory_path() / fmt::format("lockstep-drill-{}", getpid());
-  fs::create_directory(directory);
+  const TestFolder folder;
+  const std::string& directory = folder.path();
   if (mount("none", directory.c_str(), "tmpfs", 0, "size=16m") != 0) GTEST_SKIP() << "mounting a tmpfs needs root";
   std::atomic<bool> over = false;
   std::thread other([&] {
@@ -152,13 +151,12 @@ TEST(Disk, IsFullThoughOthersWriteThere) {
   over = true;
   other.join();
   umount(directory.c_str());
-  fs::remove(directory);
 }
 
 class Request : public ::testing::Test {
  protected:
-  void TearDown() override { fs::remove(path_); }
-  std::string path_ = fs::temp_directory_path() / fmt::format("lockstep-drill-{}.json", getpid());
+  const TestFolder folder_;
+  const std::string path_ = folder_ / "request.json";
 };
 
 TEST_F(Request, IsNotSentToAProcessThatWouldDieOfIt) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/feed/dispatcher.h"
 #include "lockstep/feed/test_job.h"
 #include "lockstep/sampling/random.h"
@@ -184,7 +185,8 @@ TEST_F(GroupJobs, ARankThatGoesOnWaitsForTheOneThatKnowsMore) {
 // The others have the last batch of the epoch from the service that was killed, and are in a collective with this one:
 // they come back when it has got its own.
 TEST_F(GroupJobs, ARankThatLagsIsToldWhatTheServiceBeforeBegan) {
-  const std::string path = testing::TempDir() + "feed.sock.begun";
+  const TestFolder folder;
+  const std::string path = folder / "begun";
   begun_ = std::make_unique<BegunEpochs>(path);
   Start(600, 5, Policy::kCommon);
   const auto seen = SeenByTwoRanks(22);
@@ -202,7 +204,8 @@ TEST_F(GroupJobs, ARankThatLagsIsToldWhatTheServiceBeforeBegan) {
 
 // The one that lags goes on first, and is told of the next epoch or not: then comes an order that was not there yet.
 TEST_F(GroupJobs, AfterACrashNoEpochHasTheOrderOfAnother) {
-  const std::string path = testing::TempDir() + "feed.twice.begun";
+  const TestFolder folder;
+  const std::string path = folder / "begun";
   for (const bool kept : {false, true}) {
     const auto live = [&] {
       if (kept) begun_ = std::make_unique<BegunEpochs>(path);
@@ -223,12 +226,12 @@ TEST_F(GroupJobs, AfterACrashNoEpochHasTheOrderOfAnother) {
     EXPECT_EQ(late->Next().ids, seen[1][20].ids);
     begun_.reset();
   }
-  std::filesystem::remove(path);
 }
 
 // A new life of a job forgets what an older one began; a file of something else is none.
 TEST(BegunEpochs, OnlyWhatFollowsIsToldAndForgotten) {
-  const std::string path = testing::TempDir() + "begun";
+  const TestFolder folder;
+  const std::string path = folder / "begun";
   BegunEpochs begun(path);
   for (uint64_t epoch = 0; epoch < 100; ++epoch) begun.Note(1, epoch, {.number = epoch + 3});
   const BegunEpochs again(path);

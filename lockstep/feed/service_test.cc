@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -15,6 +14,8 @@
 #include <set>
 #include <thread>
 
+#include "lockstep/base/test_folder.h"
+#include "lockstep/base/test_limit.h"
 #include "lockstep/feed/test_client.h"
 #include "lockstep/prepare/test_tar.h"
 
@@ -26,19 +27,16 @@ using testing::HasSubstr;
 class ServiceTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "/feed." + std::to_string(getpid());
-    std::filesystem::create_directories(folder_);
-    WriteNpy(folder_ + "/bytes.npy");
-    options_.data.path = folder_ + "/bytes.npy";
+    WriteNpy(folder_ / "bytes.npy");
+    options_.data.path = folder_ / "bytes.npy";
     options_.name = "bytes";
-    options_.socket = folder_ + "/s";
+    options_.socket = folder_ / "s";
     options_.threads = 2;
     Start();
   }
   void TearDown() override {
     Stop();
     EXPECT_FALSE(std::filesystem::exists(options_.socket));
-    std::filesystem::remove_all(folder_);
   }
   void Start() {
     poller_ = std::make_unique<Poller>();
@@ -60,7 +58,7 @@ class ServiceTest : public testing::Test {
     while (Status()["jobs"].size() != count) std::this_thread::yield();
   }
 
-  std::string folder_;
+  const TestFolder folder_;
   ServiceOptions options_;
   SystemClock clock_;
   std::unique_ptr<Poller> poller_;
@@ -210,10 +208,8 @@ TEST_F(ServiceTest, TheSocketOfALivingServiceIsNotTaken) {
 }
 
 TEST_F(ServiceTest, SeventyJobsWithFewDescriptors) {
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
-  const rlimit few{400, before.rlim_max};  // both ends are in this process: 70 of the clients, 2 * 70 of the service
-  setrlimit(RLIMIT_NOFILE, &few);
+  // Both ends are in this process: 70 of the clients, 2 * 70 of the service.
+  const TestLimit few(RLIMIT_NOFILE, 400);
   std::vector<Client> clients;
   for (int i = 0; i < 70; ++i) clients.push_back(Join("job" + std::to_string(i)));
   for (int step = 0; step < 20; ++step)
@@ -223,29 +219,26 @@ TEST_F(ServiceTest, SeventyJobsWithFewDescriptors) {
   EXPECT_GE(status["sharing"]["deliveries"].get<uint64_t>(), 70 * kItems);
   clients.clear();
   AwaitRanks(0);
-  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(ServiceTest, WithoutDescriptorsWhoComesIsTurnedAwayAndTheOthersGoOn) {
   Client first = Join("a");
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
-  const rlimit few{200, before.rlim_max};
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   options_.socket.copy(address.sun_path, sizeof address.sun_path - 1);
   std::vector<Fd> knocks, others;
   for (int i = 0; i < 30; ++i) knocks.emplace_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  setrlimit(RLIMIT_NOFILE, &few);
   int turned_away = 0;
-  for (const Fd& knock : knocks) {  // a thread that reads items may give one back in between, which lets the next in
-    for (Fd one(open("/dev/null", O_RDONLY)); one.valid(); one = Fd(open("/dev/null", O_RDONLY)))
-      others.push_back(std::move(one));
-    ASSERT_EQ(connect(knock.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    turned_away += absl::IsUnavailable(AwaitPacket(knock.get(), 20).status());
+  {
+    const TestLimit few(RLIMIT_NOFILE, 200);
+    for (const Fd& knock : knocks) {  // a thread that reads items may give one back in between, which lets the next in
+      for (Fd one(open("/dev/null", O_RDONLY)); one.valid(); one = Fd(open("/dev/null", O_RDONLY)))
+        others.push_back(std::move(one));
+      ASSERT_EQ(connect(knock.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+      turned_away += absl::IsUnavailable(AwaitPacket(knock.get(), 20).status());
+    }
+    others.clear();
   }
-  others.clear();
-  setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_GT(turned_away, 0);
   const Client second = Join("b");
   EXPECT_EQ(Status()["jobs"].size(), 2U);
@@ -281,7 +274,7 @@ TEST_F(ServiceTest, StatusCountsWhatIsShared) {
 
 TEST_F(ServiceTest, StatusCountsWhatIsLeftOutAndWhatIsRefused) {
   Stop();
-  options_.data.path = folder_ + "/set.tar";
+  options_.data.path = folder_ / "set.tar";
   const std::string set = prepare::TarEntry("1.jpg", "no image") + prepare::TarEntry("1.txt", "of it");
   ASSERT_TRUE(WriteFileAtomically(options_.data.path, set).ok());
   Start();

@@ -8,9 +8,9 @@
 
 #include <map>
 
+#include "lockstep/base/slow_call.h"
 #include "lockstep/inspect/lately.h"
 #include "lockstep/inspect/reader.h"
-#include "lockstep/inspect/slow_call.h"
 
 namespace lockstep::inspect {
 

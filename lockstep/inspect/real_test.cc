@@ -15,6 +15,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/inspect/kernel_log_reader.h"
 #include "lockstep/inspect/memory.h"
 #include "lockstep/inspect/mount.h"
@@ -46,39 +47,35 @@ class RealMount : public testing::Test {
  protected:
   void SetUp() override {
     if (!Isolation().empty()) GTEST_SKIP() << "needs mounts of its own: " << Isolation();
-    std::string path = testing::TempDir() + "inspect_mount_XXXXXX";
-    point_ = mkdtemp(path.data());
-    if (mount("none", point_.c_str(), "tmpfs", 0, "size=2m") != 0) GTEST_SKIP() << "mount: " << std::strerror(errno);
-    reader_ = MountReader(Settings(), {Tree(), {point_}});
+    if (mount("none", point_.path().c_str(), "tmpfs", 0, "size=2m") != 0)
+      GTEST_SKIP() << "mount: " << std::strerror(errno);
+    reader_ = MountReader(Settings(), {Tree(), {point_.path()}});
   }
-  void TearDown() override {
-    umount2(point_.c_str(), MNT_DETACH);
-    rmdir(point_.c_str());
-  }
+  void TearDown() override { umount2(point_.path().c_str(), MNT_DETACH); }
   std::vector<std::string> Read() { return Seen(reader_->Read(clock_.Now())); }
 
   SystemClock clock_;
-  std::string point_;
+  const TestFolder point_;
   std::unique_ptr<Reader> reader_;
 };
 
 TEST_F(RealMount, FillsUp) {
   EXPECT_THAT(Read(), IsEmpty());
-  const Fd file(open((point_ + "/file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const Fd file(open((point_ / "file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   const std::string block(65536, 'x');
   while (write(file.get(), block.data(), block.size()) > 0) {
   }
-  EXPECT_THAT(Read(), testing::ElementsAre("disk_full " + point_));
+  EXPECT_THAT(Read(), testing::ElementsAre("disk_full " + point_.path()));
   ASSERT_EQ(ftruncate(file.get(), 0), 0);
   EXPECT_THAT(Read(), IsEmpty());
 }
 
 TEST_F(RealMount, GoesReadOnlyAndIsUnmounted) {
   EXPECT_THAT(Read(), IsEmpty());
-  ASSERT_EQ(mount("none", point_.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=2m"), 0);
-  EXPECT_THAT(Read(), testing::ElementsAre("disk_read_only " + point_));
-  ASSERT_EQ(umount(point_.c_str()), 0);
-  EXPECT_THAT(Read(), testing::ElementsAre("mount_lost " + point_));
+  ASSERT_EQ(mount("none", point_.path().c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=2m"), 0);
+  EXPECT_THAT(Read(), testing::ElementsAre("disk_read_only " + point_.path()));
+  ASSERT_EQ(umount(point_.path().c_str()), 0);
+  EXPECT_THAT(Read(), testing::ElementsAre("mount_lost " + point_.path()));
 }
 
 // /sys shows the interfaces of who mounted it, so the test mounts one.

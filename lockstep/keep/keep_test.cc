@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "lockstep/base/test_connect.h"
+#include "lockstep/base/test_limit.h"
 #include "lockstep/keep/fetch.h"
 #include "lockstep/keep/keeper.h"
 #include "lockstep/keep/sender.h"
@@ -298,10 +299,7 @@ struct Others {
 // Training has the processors: who can't be let in is no reason to take one.
 TEST_F(Keeping, AtTheLimitOfOpenFilesTheKeeperDoesNotSpin) {
   const Fd guest(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
-  const rlimit none{0, before.rlim_max};
-  ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &none));
+  const TestLimit none(RLIMIT_NOFILE, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(keeper_.port()));
@@ -315,7 +313,6 @@ TEST_F(Keeping, AtTheLimitOfOpenFilesTheKeeperDoesNotSpin) {
   for (; now.rests < began.rests + 8 && passed_us() < 10'000'000; now = Others()) std::this_thread::yield();
   EXPECT_LE(began.rests + 8, now.rests);
   EXPECT_LT(now.cpu_us - began.cpu_us, passed_us() / 50);
-  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 }  // namespace

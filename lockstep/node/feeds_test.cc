@@ -5,25 +5,21 @@
 
 #include <filesystem>
 
-#include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::node {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 class FeedsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / "feeds";
-    fs::create_directories(folder_ / "photos");
-    for (const char* name : {"text.bin", "odd,cache=1:x"})
-      ASSERT_TRUE(WriteFileAtomically((folder_ / name).string(), "x").ok());
+  FeedsTest() {
+    std::filesystem::create_directory(In("photos"));
+    for (const char* name : {"text.bin", "odd,cache=1:x"}) folder_.Write(name, "x");
   }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string In(const std::string& name) const { return (folder_ / name).string(); }
+  std::string In(const std::string& name) const { return folder_ / name; }
 
   static agent::FeedSpec Parsed(const std::string& text) {
     const auto feeds = ParseFeeds({text});
@@ -32,7 +28,7 @@ class FeedsTest : public testing::Test {
   }
   static std::string Refusal(const std::vector<std::string>& texts) { return Message(ParseFeeds(texts).status()); }
 
-  fs::path folder_;
+  const TestFolder folder_;
 };
 
 TEST_F(FeedsTest, PathsNamesAndOptions) {

@@ -2,10 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::node {
 namespace {
@@ -17,7 +17,6 @@ using testing::Not;
 class HeadOfTwoNodes : public testing::Test {
  protected:
   HeadOfTwoNodes() {
-    std::filesystem::remove(path_);
     Head first(options_, clock_, Listener());
     first.Keep(Journal());
     control::JobSpec job;
@@ -27,7 +26,9 @@ class HeadOfTwoNodes : public testing::Test {
     EXPECT_TRUE(first.Begin(job).ok());
   }
 
-  std::unique_ptr<store::Journal> Journal() { return *store::OpenSqliteJournal(path_, store::JournalMode::kWrite); }
+  std::unique_ptr<store::Journal> Journal() {
+    return *store::OpenSqliteJournal(folder_ / "journal.sqlite", store::JournalMode::kWrite);
+  }
   Head::Listener Listener() {
     return {.tell = [this](int node, const control::Told& told) { told_.emplace_back(node, told); },
             .seat = [](const control::Seat&) {},
@@ -36,7 +37,7 @@ class HeadOfTwoNodes : public testing::Test {
             .line = [this](const std::string& text) { lines_.push_back(text); }};
   }
 
-  const std::string path_ = testing::TempDir() + "/head." + std::to_string(getpid());
+  const TestFolder folder_;
   RunOptions options_;
   FakeClock clock_;
   std::vector<std::string> lines_;

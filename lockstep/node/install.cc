@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "lockstep/base/child.h"
+#include "lockstep/cluster/presets.h"
 
 namespace lockstep::node {
 namespace {
@@ -24,6 +25,11 @@ absl::StatusOr<Installation> FindInstallation() {
     if (!fs::exists(path)) return NotFound("{} is missing; build or install Lockstep again", path);
   }
   return found;
+}
+
+absl::StatusOr<std::string> FindPreset(std::string_view kind, const std::string& name) {
+  LS_ASSIGN_OR_RETURN(const Installation installation, FindInstallation());
+  return cluster::Presets(installation.presets).Find(kind, name, ".");
 }
 
 }  // namespace lockstep::node

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/status.h"
 
@@ -17,5 +18,8 @@ struct Installation {
 
 // An error names the file that is missing.
 absl::StatusOr<Installation> FindInstallation();
+
+// The file that a name on a command line means: a path that ends in .toml, or the preset of that kind and name.
+absl::StatusOr<std::string> FindPreset(std::string_view kind, const std::string& name);
 
 }  // namespace lockstep::node

@@ -4,12 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/control/coordinator.h"
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_spec.h"
@@ -22,15 +22,9 @@ using testing::HasSubstr;
 
 class PastTest : public testing::Test {
  protected:
-  void SetUp() override {
-    root_ = testing::TempDir() + "/past";
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-  }
-
   std::string Directory(const std::string& name) const {
-    fs::create_directories(root_ + "/" + name);
-    return root_ + "/" + name;
+    fs::create_directories(root_ / name);
+    return root_ / name;
   }
 
   // Ten seconds of training, a crash of rank 1, and a restart that takes two; step 20 at the end.
@@ -62,7 +56,7 @@ class PastTest : public testing::Test {
     hear(10, control::ProgressSeen{EpochId(2), {20, clock.Now() + ToNanos(Seconds{10})}});
   }
 
-  std::string root_;
+  const TestFolder root_;
 };
 
 TEST_F(PastTest, FindsRunsAtAnyDepthAndNamesWhatItCannotRead) {
@@ -72,11 +66,11 @@ TEST_F(PastTest, FindsRunsAtAnyDepthAndNamesWhatItCannotRead) {
   ASSERT_TRUE(WriteFileAtomically(Directory("attended") + "/run.json", "{}").ok());
   ASSERT_TRUE(WriteFileAtomically(Directory("damaged") + "/journal.sqlite", "no database at all, but long").ok());
   Directory("empty/folder");
-  const auto past = ReadPast({root_, root_ + "/a", root_ + "/nowhere", root_ + "/empty"});
+  const auto past = ReadPast({root_.path(), root_ / "a", root_ / "nowhere", root_ / "empty"});
   ASSERT_TRUE(past.ok()) << Message(past.status());
   ASSERT_EQ(past->runs.size(), 2u);
-  EXPECT_TRUE(past->runs[0].path.ends_with("/past/a")) << past->runs[0].path;
-  EXPECT_TRUE(past->runs[1].path.ends_with("/past/b/2026/x"));
+  EXPECT_EQ(past->runs[0].path, root_ / "a");
+  EXPECT_EQ(past->runs[1].path, root_ / "b/2026/x");
   EXPECT_EQ(past->without_journal, 1);
   std::vector<std::string> unread;
   for (const auto& [path, why] : past->unread) unread.push_back(fs::path(path).filename().string() + ": " + why);
@@ -90,11 +84,11 @@ TEST_F(PastTest, AJournalThatSeveralCoordinatorsShareIsReadOnce) {
     agent::RunSpec spec;
     spec.run_dir = Directory(name);
     spec.job = "gpt";
-    spec.journal = "postgresql:///postgres?host=" + root_;
+    spec.journal = "postgresql:///postgres?host=" + root_.path();
     ASSERT_TRUE(KeepSpec(spec).ok());
   }
   WriteRun("other");
-  const auto past = ReadPast({root_});
+  const auto past = ReadPast({root_.path()});
   ASSERT_TRUE(past.ok()) << Message(past.status());
   EXPECT_EQ(past->unread.size(), 1u) << "no server is there";
 }
@@ -103,7 +97,7 @@ TEST_F(PastTest, AJournalThatSeveralCoordinatorsShareIsReadOnce) {
 TEST_F(PastTest, TheReportAgreesWithStatus) {
   WriteRun("real");
   WriteRun("rehearsed", true);
-  const auto past = ReadPast({root_});
+  const auto past = ReadPast({root_.path()});
   ASSERT_TRUE(past.ok()) << Message(past.status());
   const Json report = history::ClusterReport(*past, {});
   for (const Json& run : report["costliest_runs"]) {
@@ -116,11 +110,11 @@ TEST_F(PastTest, TheReportAgreesWithStatus) {
   EXPECT_EQ(report["incidents"][0]["count"], 1) << "the other was a drill";
   EXPECT_EQ(report["resolution"][0]["resolution_mean_s"], 2.0);
   EXPECT_EQ(report["drills"]["incidents"], 1);
-  EXPECT_EQ(RenderJson(report), RenderJson(history::ClusterReport(*ReadPast({root_ + "/rehearsed", root_}), {})));
+  EXPECT_EQ(RenderJson(report), RenderJson(history::ClusterReport(*ReadPast({root_ / "rehearsed", root_.path()}), {})));
 }
 
 TEST_F(PastTest, NoRunAtAllIsAnError) {
-  EXPECT_THAT(Message(ReadPast({root_}).status()), HasSubstr("there is no run to report of"));
+  EXPECT_THAT(Message(ReadPast({root_.path()}).status()), HasSubstr("there is no run to report of"));
   const std::string attended = Directory("attended");
   ASSERT_TRUE(WriteFileAtomically(attended + "/run.json", "{}").ok());
   EXPECT_THAT(Message(ReadPast({attended}).status()), HasSubstr("1 attended jobs that another node led"));

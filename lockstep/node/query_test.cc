@@ -2,15 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/packets.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/store/writer_lock.h"
 
 namespace lockstep::node {
@@ -21,9 +20,7 @@ using testing::Not;
 
 class Query : public testing::Test {
  protected:
-  Query() : run_dir_(testing::TempDir() + "query-XXXXXX") { run_dir_ = mkdtemp(run_dir_.data()); }
-  ~Query() override { std::filesystem::remove_all(run_dir_); }
-  std::string run_dir_;
+  const TestFolder run_dir_;
 };
 
 TEST_F(Query, AnAnswerOfSeveralMegabytesComesWhole) {
@@ -31,9 +28,9 @@ TEST_F(Query, AnAnswerOfSeveralMegabytesComesWhole) {
   for (int rank = 0; rank < 500; ++rank) ranks.push_back({{"rank", rank}, {"said", std::string(8192, 'x')}});
   Poller poller;
   ControlSocket socket(poller, [&](const Json&, const ControlSocket::Reply& reply) { reply({{"ranks", ranks}}); });
-  ASSERT_TRUE(socket.Listen(run_dir_).ok());
+  ASSERT_TRUE(socket.Listen(run_dir_.path()).ok());
   std::thread watching([&] { poller.Run(Seconds{60}, [] {}); });
-  const auto answer = Ask(run_dir_, {{"op", "status"}});
+  const auto answer = Ask(run_dir_.path(), {{"op", "status"}});
   poller.Stop();
   watching.join();
   ASSERT_TRUE(answer.ok()) << answer.status();
@@ -41,14 +38,14 @@ TEST_F(Query, AnAnswerOfSeveralMegabytesComesWhole) {
 }
 
 TEST_F(Query, AnAnswerThatIsNoneIsAnError) {
-  const Fd listener = *ListenAt(run_dir_ + "/" + agent::kControlSocket);
+  const Fd listener = *ListenAt(run_dir_ / agent::kControlSocket);
   std::thread watching([&] {
     Fd peer;
     while (!peer.valid()) peer = Fd(accept(listener.get(), nullptr, nullptr));
     (void)AwaitPacket(peer.get(), 60'000);
     (void)SendPacket(peer.get(), R"({"ranks":[{"ra)");
   });
-  EXPECT_TRUE(absl::IsDataLoss(Ask(run_dir_, {{"op", "status"}}).status()));
+  EXPECT_TRUE(absl::IsDataLoss(Ask(run_dir_.path(), {{"op", "status"}}).status()));
   watching.join();
 }
 
@@ -62,9 +59,9 @@ TEST_F(Query, WhyIsToldByWhoWatchesRatherThanTheJournal) {
   ControlSocket socket(poller, [&](const Json& request, const ControlSocket::Reply& reply) {
     reply(request["op"] == "why" ? AnswerWhy(state, request, Nanos{}) : Json());
   });
-  ASSERT_TRUE(socket.Listen(run_dir_).ok());
+  ASSERT_TRUE(socket.Listen(run_dir_.path()).ok());
   std::jthread watching([&] { poller.Run(Seconds{60}, [] {}); });
-  const auto known = QueryWhy(run_dir_, 1), unknown = QueryWhy(run_dir_, 2);
+  const auto known = QueryWhy(run_dir_.path(), 1), unknown = QueryWhy(run_dir_.path(), 2);
   poller.Stop();
   ASSERT_TRUE(known.ok()) << known.status();
   EXPECT_EQ((*known)["incident"], 1);
@@ -73,7 +70,7 @@ TEST_F(Query, WhyIsToldByWhoWatchesRatherThanTheJournal) {
 
 // At the limit of open files it lets nobody in; to go on without it would end the one that is there.
 TEST_F(Query, AWatcherThatHangsUpIsThereForAsLongAsItHasItsLock) {
-  const Fd listener = *ListenAt(run_dir_ + "/" + agent::kControlSocket);
+  const Fd listener = *ListenAt(run_dir_ / agent::kControlSocket);
   std::jthread watching([&] {
     for (int i = 0; i < 2; ++i) {
       Fd peer;
@@ -81,14 +78,15 @@ TEST_F(Query, AWatcherThatHangsUpIsThereForAsLongAsItHasItsLock) {
     }
   });
   {
-    const auto lock = store::WriterLock::Take(run_dir_ + "/" + agent::kWatcherLock);
+    const auto lock = store::WriterLock::Take(run_dir_ / agent::kWatcherLock);
     ASSERT_TRUE(lock.ok()) << lock.status();
-    const absl::Status asked = AskStop(run_dir_);
+    const absl::Status asked = AskStop(run_dir_.path());
     EXPECT_TRUE(absl::IsResourceExhausted(asked)) << asked;
     EXPECT_THAT(Message(asked), HasSubstr("hung up, and is still there"));
     EXPECT_THAT(Message(asked), Not(HasSubstr("--resume")));
   }
-  EXPECT_THAT(Message(AskStop(run_dir_)), HasSubstr("nobody watches this run; go on with `lockstep run --resume"));
+  EXPECT_THAT(Message(AskStop(run_dir_.path())),
+              HasSubstr("nobody watches this run; go on with `lockstep run --resume"));
 }
 
 }  // namespace

@@ -5,10 +5,10 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/wire.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::node {
 namespace {
@@ -18,27 +18,20 @@ using testing::HasSubstr;
 
 class RunDir : public testing::Test {
  protected:
-  RunDir() {
-    char folder[] = "/tmp/lockstep-run-dir-XXXXXX";  // short: sockets lie there
-    base_ = mkdtemp(folder);
-    setenv("XDG_RUNTIME_DIR", base_.c_str(), 1);
-  }
-  ~RunDir() override { fs::remove_all(base_); }
+  RunDir() { setenv("XDG_RUNTIME_DIR", base_.path().c_str(), 1); }
 
   // The n-th of all.
   std::string Make(const std::string& name, int n) {
-    const std::string run_dir = base_ + "/lockstep/" + name;
-    fs::create_directories(run_dir);
-    std::ofstream(run_dir + "/run.json") << "{}";
-    fs::last_write_time(run_dir + "/run.json", fs::file_time_type() + std::chrono::seconds(n));
-    return run_dir;
+    const std::string spec = base_.Write("lockstep/" + name + "/run.json", "{}");
+    fs::last_write_time(spec, fs::file_time_type() + std::chrono::seconds(n));
+    return base_ / "lockstep/" + name;
   }
 
-  std::string base_;
+  const TestFolder base_;
 };
 
 TEST_F(RunDir, TheNewestIsMeantUnlessItHasEndedAndAnotherGoesOn) {
-  EXPECT_THAT(Message(FindLiveRunDir("").status()), HasSubstr("no run under " + base_ + "/lockstep"));
+  EXPECT_THAT(Message(FindLiveRunDir("").status()), HasSubstr("no run under " + base_ / "lockstep"));
   const std::string oldest = Make("a", 1), middle = Make("b", 2), newest = Make("c", 3);
   EXPECT_EQ(*FindRunDir(""), newest);
   EXPECT_EQ(*FindLiveRunDir(""), newest) << "none goes on";
@@ -58,17 +51,17 @@ TEST_F(RunDir, TheNewestIsMeantUnlessItHasEndedAndAnotherGoesOn) {
 }
 
 TEST_F(RunDir, IsNotWhereItWouldGoWithItsUsersLastSession) {
-  EXPECT_EQ(RunsBase(), base_ + "/lockstep");
-  EXPECT_FALSE(GoesAtLogout(base_, 0, base_)) << "of somebody's own making";
-  EXPECT_TRUE(GoesAtLogout("/run/user/0", 0, base_));
-  std::ofstream(base_ + "/root");
-  EXPECT_FALSE(GoesAtLogout("/run/user/0", 0, base_)) << "root lingers";
+  EXPECT_EQ(RunsBase(), base_ / "lockstep");
+  EXPECT_FALSE(GoesAtLogout(base_.path(), 0, base_.path())) << "of somebody's own making";
+  EXPECT_TRUE(GoesAtLogout("/run/user/0", 0, base_.path()));
+  base_.Write("root", "");
+  EXPECT_FALSE(GoesAtLogout("/run/user/0", 0, base_.path())) << "root lingers";
 }
 
 TEST_F(RunDir, ACopyIsNotTheRun) {
   agent::RunSpec spec;
   spec.run_dir = Make("a", 1);
-  const std::string copy = Make("b", 2), link = base_ + "/link";
+  const std::string copy = Make("b", 2), link = base_ / "link";
   fs::create_symlink(spec.run_dir, link);
   EXPECT_TRUE(CheckInPlace(link, spec).ok());
   EXPECT_EQ(Message(CheckInPlace(copy, spec)),

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/plan/test_workload.h"
 
 namespace lockstep::plan {
@@ -129,11 +129,8 @@ TEST(Dlrm, MemoryDecides) {
 }
 
 TEST(Dlrm, ReadsItsFile) {
-  const std::string path = fmt::format("{}dlrm-{}.toml", testing::TempDir(), getpid());
-  const auto read = [&](const std::string& text) {
-    std::ofstream(path) << text;
-    return ReadDlrm(path);
-  };
+  const TestFolder folder;
+  const auto read = [&](const std::string& text) { return ReadDlrm(folder.Write("dlrm.toml", text)); };
   const std::string layers =
       "[bottom]\ninput = 13\nwidth = 64\nlayers = 2\n[top]\ninput = 512\nwidth = 256\nlayers = 3\n";
   const auto model = read(layers + "[[table]]\nrows = 1e6\ndim = 64\npooling = 20\ncount = 3\n");
@@ -144,7 +141,6 @@ TEST(Dlrm, ReadsItsFile) {
   EXPECT_THAT(Message(read(layers + "[[table]]\nrows = -1\ndim = 64\n").status()),
               HasSubstr("table.rows must not be negative, found -1"));
   EXPECT_THAT(Message(read(layers + "[[table]]\nrow = 1\ndim = 64\n").status()), HasSubstr("rows is missing"));
-  std::remove(path.c_str());
 }
 
 }  // namespace

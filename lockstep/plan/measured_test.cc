@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/plan/calibrate.h"
 #include "lockstep/plan/step.h"
 #include "lockstep/plan/validate.h"
@@ -26,9 +26,7 @@ constexpr char kColumns[] =
 class Measured : public testing::Test {
  protected:
   MeasuredTable Read(const std::string& rows) {
-    const std::string path = testing::TempDir() + "measured.csv";
-    std::ofstream(path) << kColumns << rows;
-    auto table = ReadMeasured(path, known_);
+    auto table = ReadMeasured(folder_.Write("measured.csv", kColumns + rows), known_);
     EXPECT_TRUE(table.ok()) << table.status();
     return *std::move(table);
   }
@@ -36,6 +34,7 @@ class Measured : public testing::Test {
     const MeasuredTable table = Read(row);
     return table.skipped.size() == 1 ? table.skipped[0].why : "";
   }
+  const TestFolder folder_;
   const Known known_ = ReadKnown(LOCKSTEP_PRESETS).value();
 };
 
@@ -55,7 +54,7 @@ TEST(Presets, OfPlanAreWhole) {
 }
 
 TEST_F(Measured, ExpertsAreSplitWhereTokensAreSent) {
-  const std::string path = testing::TempDir() + "experts.csv";
+  const std::string path = folder_ / "experts.csv";
   const auto ep_of = [&](const std::string& framework, int experts, int ep) {
     std::ofstream(path)
         << "hardware,gpus,layers,hidden,ffn,heads,seq,gbs,mbs,zero,experts,topk,moe_ffn,ep,framework,step_time_s\n"
@@ -73,7 +72,7 @@ TEST_F(Measured, ExpertsAreSplitWhereTokensAreSent) {
 
 // 70 billion parameters on each of 64 accelerators with 288 GB; of a framework that has FSDP, and tables without it.
 TEST_F(Measured, WhatCantBeOtherwiseIsSharded) {
-  const std::string path = std::filesystem::path(testing::TempDir()) / "sharded.csv";
+  const std::string path = folder_ / "sharded.csv";
   const auto zero_of = [&](const char* framework, int layers, int pp) {
     std::ofstream(path)
         << "hardware,gpus,layers,hidden,ffn,gated,heads,kv_heads,seq,gbs,mbs,pp,zero,recompute,framework,step_time_s\n"
@@ -109,7 +108,7 @@ class OtherColumns : public Measured {
  protected:
   MeasuredTable With(const std::string& columns, const std::string& values,
                      const std::string& sizes = "32,4096,14336") {
-    const std::string path = testing::TempDir() + "other.csv";
+    const std::string path = folder_ / "other.csv";
     std::ofstream(path) << "layers,hidden,ffn,gated,heads,kv_heads,seq,gbs,gpus," << columns << "\n"
                         << sizes << ",1,32,8,4096,256,64," << values << "\n";
     auto table = ReadMeasured(path, known_);
@@ -306,7 +305,7 @@ TEST_F(Measured, AFitFindsWhatMadeTheTimes) {
 TEST_F(Measured, ACalibrationIsAFolder) {
   Calibration calibration{.hardware = {{"h100", Rates{.gemm = .5}}}, .stacks = known_.stacks};
   calibration.spreads["f"] = .125;
-  const std::string folder = testing::TempDir() + "calibration";
+  const std::string folder = folder_ / "calibration";
   ASSERT_TRUE(WriteCalibration(calibration, folder, "made by a test").ok());
   const auto read = ReadCalibration(folder);
   ASSERT_TRUE(read.ok()) << read.status();

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::plan {
 namespace {
@@ -56,15 +56,14 @@ TEST(MoeSchedule, EveryRowOfTheGrids) {
 }
 
 TEST(MoeSchedule, SaysWhichRowIsNone) {
-  const std::string none = testing::TempDir() + "/none.csv";
-  ASSERT_TRUE(WriteFileAtomically(none, "t_S1_ms\n").ok());
-  EXPECT_THAT(Message(CompareMoe(none).status()), HasSubstr("no row to compare with"));
-  const std::string path = testing::TempDir() + "grid.csv";
-  std::ofstream(path) << "t_S1_ms,B,L,M,H,k,f,N_MP,N_EP,N_ESP,t_base_ms,t_S2_ms,choice\n1,0,2,2,2,2,1,1,1,1,1,1,S1\n";
+  const TestFolder folder;
+  EXPECT_THAT(Message(CompareMoe(folder.Write("none.csv", "t_S1_ms\n")).status()), HasSubstr("no row to compare with"));
+  const std::string path = folder.Write(
+      "grid.csv", "t_S1_ms,B,L,M,H,k,f,N_MP,N_EP,N_ESP,t_base_ms,t_S2_ms,choice\n1,0,2,2,2,2,1,1,1,1,1,1,S1\n");
   const auto report = CompareMoe(path);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(report->at("skipped")[0]["why"].get<std::string>(), HasSubstr("column B is \"0\""));
-  std::ofstream(path) << "a,b\n";
+  folder.Write("grid.csv", "a,b\n");
   EXPECT_THAT(Message(CompareMoe(path).status()), HasSubstr("neither the columns of Parm's grid"));
 }
 

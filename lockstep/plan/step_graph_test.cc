@@ -1,7 +1,6 @@
 #include "lockstep/plan/step_graph.h"
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -10,6 +9,7 @@
 #include <random>
 
 #include "lockstep/base/report.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/plan/layout.h"
 #include "lockstep/plan/schedule.h"
 #include "lockstep/plan/step.h"
@@ -207,12 +207,12 @@ class Files : public testing::Test {
   Workload work_ = TestWorkload();
   StepGraph step_;
   StepTimes times_;
-  const std::string path_ = fmt::format("{}plan-step-{}", testing::TempDir(), getpid());
+  const TestFolder folder_;
 };
 
 // What a reader of Chakra makes of the files takes as long as the graph that they were written from.
 TEST_F(Files, ChakraIsReadBack) {
-  const auto paths = WriteChakraTraces(step_, path_ + ".et");
+  const auto paths = WriteChakraTraces(step_, folder_ / "step.et");
   ASSERT_TRUE(paths.ok()) << paths.status();
   std::vector<trace::ChakraRank> ranks;
   for (const std::string& path : *paths) {
@@ -220,7 +220,6 @@ TEST_F(Files, ChakraIsReadBack) {
     ASSERT_TRUE(rank.ok()) << rank.status();
     EXPECT_EQ(rank->rank, std::ssize(ranks));
     ranks.push_back(*std::move(rank));
-    std::remove(path.c_str());
   }
   ASSERT_EQ(ranks.size(), 4U);
   auto job = trace::BuildChakraJob(std::move(ranks));
@@ -230,11 +229,10 @@ TEST_F(Files, ChakraIsReadBack) {
 
 // Every op is a slice, those of a thread follow each other, the last ends with the step.
 TEST_F(Files, TheTimelineIsWhole) {
-  const std::string path = path_ + ".json";
+  const std::string path = folder_ / "step.json";
   ASSERT_TRUE(WriteTimeline(step_, times_, path).ok());
   std::ifstream file(path);
   const Json timeline = Json::parse(file);
-  std::remove(path.c_str());
   std::map<int, double> end;
   size_t slices = 0;
   for (const Json& event : timeline["traceEvents"]) {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/prepare/data_file.h"
 
 namespace lockstep::prepare {
@@ -19,19 +20,12 @@ namespace fs = std::filesystem;
 // Written by liblmdb itself.
 class Lmdb : public testing::Test {
  protected:
-  Lmdb() {
-    std::string name = testing::TempDir() + "lmdb-XXXXXX";
-    root_ = mkdtemp(name.data());
-    file_ = root_ + "/data.mdb";
-  }
-  ~Lmdb() override { fs::remove_all(root_); }
-
   void Write(size_t count, unsigned flags = 0, const char* name = nullptr) {
     MDB_env* env = nullptr;
     ASSERT_EQ(mdb_env_create(&env), 0);
     mdb_env_set_mapsize(env, size_t{1} << 28);
     mdb_env_set_maxdbs(env, 2);
-    ASSERT_EQ(mdb_env_open(env, root_.c_str(), 0, 0600), 0);
+    ASSERT_EQ(mdb_env_open(env, root_.path().c_str(), 0, 0600), 0);
     MDB_txn* txn = nullptr;
     ASSERT_EQ(mdb_txn_begin(env, nullptr, 0, &txn), 0);
     MDB_dbi database = 0;
@@ -51,13 +45,14 @@ class Lmdb : public testing::Test {
     return std::string(i % 3 == 0 ? 9000 + i : i % 50, static_cast<char>('a' + i % 26));
   }
 
-  std::string root_, file_;
+  const TestFolder root_;
+  const std::string file_ = root_ / "data.mdb";
 };
 
 TEST_F(Lmdb, IsReadAsLiblmdbWroteIt) {
   constexpr size_t kCount = 3000;
   Write(kCount);
-  absl::StatusOr<std::unique_ptr<Source>> source = OpenSource({.path = root_});
+  absl::StatusOr<std::unique_ptr<Source>> source = OpenSource({.path = root_.path()});
   ASSERT_TRUE(source.ok()) << source.status();
   ASSERT_EQ((*source)->size(), kCount);
   Buffer bytes;

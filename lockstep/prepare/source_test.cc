@@ -1,12 +1,12 @@
 #include "lockstep/prepare/source.h"
 
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 
 #include <array>
 #include <filesystem>
 #include <fstream>
 
+#include "lockstep/base/test_limit.h"
 #include "lockstep/prepare/records.h"
 #include "lockstep/prepare/tar.h"
 #include "lockstep/prepare/test_directory.h"
@@ -278,15 +278,10 @@ TEST_F(Tar, AShardThatShrinksIsAnErrorOfItsItem) {
 
 TEST_F(Tar, MoreShardsThanAProcessMayOpenFiles) {
   for (int i = 0; i < 300; ++i) Write(fmt::format("{:03}.tar", i), TarEntry("1.jpg", std::to_string(i)));
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
-  rlimit few = before;
-  few.rlim_cur = 64;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const TestLimit few(RLIMIT_NOFILE, 64);
   const auto source = Open({.path = root_});
   ASSERT_EQ(source->size(), 300U);
   for (uint64_t i = 0; i < 300; ++i) EXPECT_EQ(ReadItem(*source, i), std::to_string(i));
-  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 using RecordFile = Directory;

@@ -3,12 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 
+#include "lockstep/base/test_folder.h"
+#include "lockstep/base/test_limit.h"
 #include "lockstep/probe/apart.h"
 
 namespace lockstep::probe {
@@ -18,25 +19,17 @@ using testing::HasSubstr;
 
 class Disk : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "lockstep-disk-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override {
-    EXPECT_TRUE(std::filesystem::is_empty(folder_));
-    std::filesystem::remove_all(folder_);
-  }
+  ~Disk() override { EXPECT_TRUE(std::filesystem::is_empty(folder_.path())); }
   const SystemClock clock_;
   const Budget budget_{clock_, Seconds{30}, {}};
-  std::string folder_;
+  const TestFolder folder_;
 };
 
 TEST_F(Disk, KeepsWhatIsWritten) {
-  const std::vector<Measurement> measured = MeasureDisk(budget_, {.directory = folder_, .bytes{4 << 20}});
+  const std::vector<Measurement> measured = MeasureDisk(budget_, {.directory = folder_.path(), .bytes{4 << 20}});
   ASSERT_EQ(measured.size(), 3u);
   for (const Measurement& one : measured) EXPECT_TRUE(one.ok) << one.text;
-  EXPECT_THAT(measured[0].text, HasSubstr("4 of 4 MiB written, 4 read back, in " + folder_));
+  EXPECT_THAT(measured[0].text, HasSubstr("4 of 4 MiB written, 4 read back, in " + folder_.path()));
   EXPECT_GT(measured[1].value, 0);
   EXPECT_GT(measured[2].value, 0);
 }
@@ -45,18 +38,17 @@ TEST_F(Disk, AWrongWordIsPlaced) {
   const auto flip = [](uint64_t offset, std::span<uint64_t> block) {
     if (offset == 2 << 20) block[1] ^= 1;
   };
-  const Measurement bits = MeasureDisk(budget_, {.directory = folder_, .bytes{4 << 20}, .tamper = flip})[0];
+  const Measurement bits = MeasureDisk(budget_, {.directory = folder_.path(), .bytes{4 << 20}, .tamper = flip})[0];
   EXPECT_FALSE(bits.ok);
   EXPECT_EQ(bits.value, 1);
   EXPECT_THAT(bits.text, HasSubstr("1 words came back wrong, first at byte 2097160:"));
 }
 
 TEST_F(Disk, NoMoreRoomIsAFinding) {
-  const auto limited = [&] {  // in a process of its own: the limit is not taken back
-    const rlimit limit{.rlim_cur = 2 << 20, .rlim_max = 2 << 20};
-    setrlimit(RLIMIT_FSIZE, &limit);
+  const auto limited = [&] {  // in a process of its own, where signals go on being ignored
+    const TestLimit limit(RLIMIT_FSIZE, 2 << 20);
     signal(SIGXFSZ, SIG_IGN);
-    return MeasureDisk(budget_, {.directory = folder_, .bytes{4 << 20}});
+    return MeasureDisk(budget_, {.directory = folder_.path(), .bytes{4 << 20}});
   };
   const std::vector<Measurement> measured = RunApart("disk", budget_, Seconds{5}, limited);
   ASSERT_GE(measured.size(), 1u);
@@ -65,10 +57,10 @@ TEST_F(Disk, NoMoreRoomIsAFinding) {
 }
 
 TEST_F(Disk, NoDirectoryIsAFinding) {
-  const std::vector<Measurement> measured = MeasureDisk(budget_, {.directory = folder_ + "/none"});
+  const std::vector<Measurement> measured = MeasureDisk(budget_, {.directory = folder_ / "none"});
   ASSERT_EQ(measured.size(), 1u);
   EXPECT_FALSE(measured[0].ok);
-  EXPECT_THAT(measured[0].text, HasSubstr("making a file in " + folder_ + "/none: No such file"));
+  EXPECT_THAT(measured[0].text, HasSubstr("making a file in " + folder_ / "none: No such file"));
 }
 
 TEST_F(Disk, WhatHangsOrCrashesIsSaid) {

@@ -10,9 +10,8 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <future>
-#include <thread>
 
+#include "lockstep/base/slow_call.h"
 #include "lockstep/client/client.h"
 
 namespace lockstep::probe {
@@ -110,14 +109,13 @@ absl::StatusOr<Endpoint> ParsePeer(const std::string& text) {
 absl::StatusOr<Address> Resolve(const Endpoint& place, const Budget& budget) {
   Found found = Ask(place, AI_NUMERICHOST | AI_NUMERICSERV);
   if (found.error == 0) return found.address;
-  // Shared: the thread may outlive this call.
-  const auto answer = std::make_shared<std::promise<Found>>();
-  std::future<Found> future = answer->get_future();
-  std::thread([answer, place] { answer->set_value(Ask(place, AI_NUMERICSERV)); }).detach();
-  while (future.wait_for(std::chrono::milliseconds(kPollMs)) != std::future_status::ready) {
+  SlowCall<Found> call([place] { return Ask(place, AI_NUMERICSERV); });
+  call.Begin();
+  std::optional<Found> named;
+  while (!(named = call.Await(Seconds{kPollMs * 1e-3}))) {
     if (budget.Over()) return Unavailable("nobody says in time where {} is", place.host);
   }
-  found = future.get();
+  found = *named;
   if (found.error != 0) return Unavailable("where {} is, is not known: {}", place.host, gai_strerror(found.error));
   return found.address;
 }

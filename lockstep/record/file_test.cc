@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <string>
 #include <vector>
+
+#include "lockstep/base/test_folder.h"
+#include "lockstep/base/test_limit.h"
 
 namespace {
 
@@ -22,7 +24,6 @@ ls_record Cell(uint8_t kind, int64_t step, uint16_t more = 0) {
 
 class RecordFile : public testing::Test {
  protected:
-  void TearDown() override { unlink(path_.c_str()); }
   void Append(const std::vector<ls_record>& cells, size_t extra_bytes = 0) {
     const int fd = ls_record_file_create(path_.c_str());
     ASSERT_GE(fd, 0);
@@ -37,7 +38,8 @@ class RecordFile : public testing::Test {
     ls_record_reader_close(reader);
     return steps;
   }
-  std::string path_ = testing::TempDir() + "/records." + std::to_string(getpid());
+  const lockstep::TestFolder folder_;
+  const std::string path_ = folder_ / "records";
 };
 
 TEST_F(RecordFile, KeepsOrderAcrossAppendsAndBuffers) {
@@ -76,14 +78,12 @@ TEST_F(RecordFile, WhatDoesNotFitLeavesNothingBehind) {
   Append({Cell(LS_RECORD_STEP, 1)});
   const int fd = ls_record_file_create(path_.c_str());
   const std::vector<ls_record> more = {Cell(LS_RECORD_DEFINITION, 2, 2), {}, {}};
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit limit = {2 * LS_CELL_BYTES + 100, before.rlim_max};  // in the midst of the second cell of three
   const auto handler = signal(SIGXFSZ, SIG_IGN);
-  setrlimit(RLIMIT_FSIZE, &limit);
-  EXPECT_FALSE(ls_record_file_append(fd, more.data(), more.size()));
-  EXPECT_EQ(errno, EFBIG);
-  setrlimit(RLIMIT_FSIZE, &before);
+  {
+    const lockstep::TestLimit limit(RLIMIT_FSIZE, 2 * LS_CELL_BYTES + 100);  // in the second cell of three
+    EXPECT_FALSE(ls_record_file_append(fd, more.data(), more.size()));
+    EXPECT_EQ(errno, EFBIG);
+  }
   signal(SIGXFSZ, handler);
   const ls_record next = Cell(LS_RECORD_STEP, 3);
   EXPECT_TRUE(ls_record_file_append(fd, &next, 1));

@@ -4,23 +4,20 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
+
+#include "lockstep/base/test_folder.h"
 
 namespace {
 
 class OwnTrail : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "own_trail.XXXXXX";
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-    setenv("LOCKSTEP_TRAILS", folder_.c_str(), 1);
+    setenv("LOCKSTEP_TRAILS", folder_.path().c_str(), 1);
     setenv("LOCKSTEP_EPOCH", "1", 1);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   static ls_trail* Make(ls_own_trail& own) { return ls_own_trail_make(&own, "gloo", "communication", 0, 2, 16); }
-  std::string folder_;
+  const lockstep::TestFolder folder_;
 };
 
 TEST_F(OwnTrail, IsOfTheEpochThatItsProcessEnteredLast) {
@@ -38,7 +35,8 @@ TEST_F(OwnTrail, APidMayComeAnyNumberOfTimes) {
   char host[64] = {};
   gethostname(host, sizeof host - 1);
   for (int i = 0; i < 16; ++i)
-    std::ofstream(folder_ + "/epoch_1." + host + "." + std::to_string(getpid()) + "." + std::to_string(i) + ".trail");
+    folder_.Write(std::string("epoch_1.") + host + "." + std::to_string(getpid()) + "." + std::to_string(i) + ".trail",
+                  "");
   static ls_own_trail own;
   EXPECT_NE(Make(own), nullptr);
 }

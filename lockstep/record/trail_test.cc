@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +16,9 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "lockstep/base/test_folder.h"
+#include "lockstep/base/test_limit.h"
 
 namespace {
 
@@ -39,15 +41,10 @@ bool IsWhole(const ls_record& record) {
 
 class TrailTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "trail.XXXXXX";
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-  }
-  void TearDown() override {
+  ~TrailTest() override {
     if (trail_ != nullptr) munmap(trail_, ls_trail_bytes(trail_->capacity));
-    std::filesystem::remove_all(folder_);
   }
-  std::string path() const { return folder_ + "/one.trail"; }
+  std::string path() const { return folder_ / "one.trail"; }
   ls_trail* Make(uint32_t capacity) {
     ls_origin origin{};
     origin.rank = 3;
@@ -60,7 +57,7 @@ class TrailTest : public testing::Test {
     return records;
   }
 
-  std::string folder_;
+  const lockstep::TestFolder folder_;
   ls_trail* trail_ = nullptr;
 };
 
@@ -211,15 +208,11 @@ TEST_F(TrailTest, OutlivesItsWriter) {
 }
 
 TEST_F(TrailTest, ALimitOnFilesIsAnErrorAndNoSignal) {
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit small{4096, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
+  const lockstep::TestLimit small(RLIMIT_FSIZE, 4096);
   const ls_origin origin{};
   errno = 0;
   EXPECT_EQ(ls_trail_create(path().c_str(), &origin, 16), nullptr);
   EXPECT_EQ(errno, EFBIG);
-  setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
 

@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/feed/service.h"
 #include "lockstep/feed/test_client.h"
 #include "lockstep/relay/sender.h"
@@ -50,9 +51,7 @@ class Served {
 class RelayTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "/relay." + std::to_string(getpid());
-    std::filesystem::create_directories(folder_);
-    feed::WriteNpy(folder_ + "/bytes.npy", 50'000);  // 10 of them are no one piece
+    feed::WriteNpy(folder_ / "bytes.npy", 50'000);  // 10 of them are no one piece
     StartService();
     StartSender("127.0.0.1:0");
     StartRelay();
@@ -60,15 +59,14 @@ class RelayTest : public testing::Test {
   void TearDown() override {
     relay_ = nullptr;
     StopService();
-    std::filesystem::remove_all(folder_);
   }
 
-  std::string far() const { return folder_ + "/far"; }
-  std::string near() const { return folder_ + "/near"; }
+  std::string far() const { return folder_ / "far"; }
+  std::string near() const { return folder_ / "near"; }
   std::string address() const { return "127.0.0.1:" + std::to_string(sender_->port()); }
   void StartService() {
     service_ = std::make_unique<Served<feed::Service>>([this](Poller& poller) {
-      feed::ServiceOptions options{.data = {.path = folder_ + "/bytes.npy"}, .name = "bytes", .socket = far()};
+      feed::ServiceOptions options{.data = {.path = folder_ / "bytes.npy"}, .name = "bytes", .socket = far()};
       options.threads = 2;
       options.for_machines = true;
       return feed::Service::Open(options, poller, clock_);
@@ -100,7 +98,8 @@ class RelayTest : public testing::Test {
     while ((*feed::AskStatus(far()))["jobs"].size() != count) std::this_thread::yield();
   }
 
-  std::string folder_, token_ = "secret";
+  const TestFolder folder_;
+  std::string token_ = "secret";
   SystemClock clock_;
   std::unique_ptr<Served<feed::Service>> service_;
   std::unique_ptr<Sender> sender_;
@@ -204,18 +203,18 @@ TEST_F(RelayTest, ARelayThatIsStoppedLeavesNothingThere) {
 
 TEST_F(RelayTest, MemoryForRingsIsBounded) {
   relay_ = std::make_unique<Served<Relay>>([this](Poller& poller) {
-    return Relay::Open({.address = address(), .token = token_, .socket = folder_ + "/small", .ring_bytes = 1'500'000},
+    return Relay::Open({.address = address(), .token = token_, .socket = folder_ / "small", .ring_bytes = 1'500'000},
                        poller, clock_);
   });
-  Client first(folder_ + "/small", JoinPacket("a"));
+  Client first(folder_ / "small", JoinPacket("a"));
   EXPECT_EQ(first.Next().size(), 10U);
-  EXPECT_THAT(Client(folder_ + "/small", JoinPacket("b")).error(), HasSubstr("raise --ring-memory"));
+  EXPECT_THAT(Client(folder_ / "small", JoinPacket("b")).error(), HasSubstr("raise --ring-memory"));
 }
 
 TEST_F(RelayTest, ATokenIsWanted) {
   Poller poller;
   const auto open = [&](const std::string& to, const std::string& token) {
-    return Relay::Open({.address = to, .token = token, .socket = folder_ + "/other", .patience = {0.1}}, poller, clock_)
+    return Relay::Open({.address = to, .token = token, .socket = folder_ / "other", .patience = {0.1}}, poller, clock_)
         .status();
   };
   EXPECT_EQ(open(address(), "guess").code(), absl::StatusCode::kPermissionDenied);

@@ -2,11 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/test_connect.h"
+#include "lockstep/base/test_limit.h"
 #include "lockstep/rpc/client.h"
 #include "lockstep/rpc/server.h"
 
@@ -244,10 +244,7 @@ TEST_F(Link, AnOlderTermIsNotFollowed) {
 
 // Both ends of a connection are this process's, here.
 TEST_F(Link, ThoseWhoSayNothingKeepNobodyOut) {
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
-  const rlimit few{256, before.rlim_max};
-  ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &few));
+  const TestLimit few(RLIMIT_NOFILE, 256);
   Serve();
   std::vector<Fd> silent;
   for (int i = 0; i < 500; ++i) ASSERT_TRUE(silent.emplace_back(ConnectTo(server_->port())).valid()) << i;
@@ -264,7 +261,6 @@ TEST_F(Link, ThoseWhoSayNothingKeepNobodyOut) {
   server_->Tell(peer_, control::LookClosely{EpochId(1), true});  // an agent stays
   EXPECT_TRUE(Until(client.get(), [&] { return !told_.empty(); }));
   EXPECT_TRUE(left_.empty() && losses_.empty());
-  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(Link, APortHasOneCoordinator) {

@@ -13,19 +13,17 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/test_folder.h"
+
 namespace lockstep::schedule {
 
 class FakePrograms {
  public:
   FakePrograms() : path_before_(std::getenv("PATH")) {
-    std::string path = "/tmp/lockstep-fakes-XXXXXX";
-    folder_ = mkdtemp(path.data());
+    std::filesystem::create_directory(folder_);
     setenv("PATH", (folder_ + ":/usr/bin:/bin").c_str(), 1);
   }
-  ~FakePrograms() {
-    setenv("PATH", path_before_.c_str(), 1);
-    std::filesystem::remove_all(folder_);
-  }
+  ~FakePrograms() { setenv("PATH", path_before_.c_str(), 1); }
 
   // `script`: of sh. $calls is where calls are written down, $folder where it may keep things.
   void Add(const std::string& name, const std::string& script) {
@@ -66,7 +64,9 @@ class FakePrograms {
   const std::string& folder() const { return folder_; }
 
  private:
-  std::string path_before_, folder_;
+  const std::string path_before_;
+  const TestFolder around_;
+  std::string folder_ = around_ / "programs";
 };
 
 }  // namespace lockstep::schedule

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/control/plan_watch.h"
 #include "lockstep/control/report.h"
 #include "lockstep/serve/webhook.h"
@@ -292,10 +293,9 @@ std::string Promtool() {
 
 TEST(Metrics, PassPromtool) {
   if (Promtool().empty()) GTEST_SKIP() << "promtool is neither $PROMTOOL nor on PATH";
-  const std::string path = testing::TempDir() + "/metrics." + std::to_string(getpid());
-  ASSERT_TRUE(WriteFileAtomically(path, RenderMetrics(SampleStatus(), SampleIncidents())).ok());
+  const TestFolder folder;
+  const std::string path = folder.Write("metrics", RenderMetrics(SampleStatus(), SampleIncidents()));
   EXPECT_EQ(system((Promtool() + " check metrics < " + path).c_str()), 0);
-  unlink(path.c_str());
 }
 
 TEST(Metrics, AlertRulesPassPromtool) {

@@ -1,5 +1,4 @@
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 
@@ -88,7 +87,7 @@ TEST_F(Deaths, WritersKilledAnywhere) {
 }
 
 TEST_F(Deaths, TheSpillFileHasEachStepOnce) {
-  const std::string path = folder_ + "/all.spill";
+  const std::string path = folder_ / "all.spill";
   ls_stage_options how = Options(LS_STAGE_REPLAY, 3);
   how.spill = path.c_str();
   ls_stage* before = Open(how, 0, 2);
@@ -393,7 +392,7 @@ TEST_F(Deaths, WhoCannotBeLookedUpLives) {
   Put(writer, 0);
   Put(writer, 1);
   {
-    const Limit limit(RLIMIT_NOFILE, 0);
+    const TestLimit limit(RLIMIT_NOFILE, 0);
     EXPECT_EQ(LS_STAGE_TIMEOUT, Put(writer, 2, 0.2)) << "steps that a living reader has yet to get are not given up";
     ls_member self{};
     EXPECT_EQ(LS_STAGE_REFUSED, ls_member_enter(&self, 1));
@@ -413,10 +412,10 @@ TEST_F(Deaths, WhatTheKilledLeftIsRemovedByTheNext) {
     self.Stop();
   });
   child.Kill();
-  EXPECT_TRUE(std::filesystem::exists(folder_ + "/room/s.stream"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "room/s.stream"));
   ls_stage* stream = nullptr;
   EXPECT_EQ(LS_STAGE_ABSENT, ls_stage_attach("another", 0, 1, 0, &stream));
-  EXPECT_FALSE(std::filesystem::exists(folder_ + "/room"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "room"));
 }
 
 TEST_F(Deaths, AtTheLimitOfOpenFilesNobodyComesAndAnybodyGoes) {
@@ -424,7 +423,7 @@ TEST_F(Deaths, AtTheLimitOfOpenFilesNobodyComesAndAnybodyGoes) {
   ls_stage *writer = Open(how), *reader = Attach(), *other = nullptr;
   Put(writer, 0);
   {
-    const Limit limit(RLIMIT_NOFILE, 0);
+    const TestLimit limit(RLIMIT_NOFILE, 0);
     EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 1, &other));
     EXPECT_THAT(ls_stage_last_error(), HasSubstr("Too many open files"));
     EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("t", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &other));

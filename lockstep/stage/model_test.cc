@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/stage/infer.h"
 #include "lockstep/stage/model.h"
 
@@ -23,14 +24,9 @@ using ::testing::HasSubstr;
 
 class Model : public ::testing::Test {
  protected:
-  Model() {
-    char pattern[] = "/tmp/lockstep-stage-XXXXXX";
-    folder_ = mkdtemp(pattern);
-    setenv("LOCKSTEP_STAGE_DIR", (folder_ + "/room").c_str(), 1);
-  }
+  Model() { setenv("LOCKSTEP_STAGE_DIR", (folder_ / "room").c_str(), 1); }
   ~Model() override {
-    EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "something is left in " << folder_;
-    std::filesystem::remove_all(folder_);
+    EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << "something is left in " << folder_.path();
   }
   ls_model* Open(const std::vector<ls_dense>& layers) {
     ls_model* model = nullptr;
@@ -43,7 +39,7 @@ class Model : public ::testing::Test {
     EXPECT_EQ(LS_STAGE_OK, ls_infer_open("net", 0, &model)) << ls_stage_last_error();
     return model;
   }
-  std::string folder_;
+  const lockstep::TestFolder folder_;
 };
 
 // tanh(1*0.5 + 2*(-0.25) + 0.1) = tanh(0.1), relu below zero = 0; then 3*a + 5*0 - 1.

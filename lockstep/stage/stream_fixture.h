@@ -2,7 +2,6 @@
 // left.
 #pragma once
 
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,8 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "lockstep/base/test_folder.h"
+#include "lockstep/base/test_limit.h"
 #include "lockstep/stage/stage.h"
 #include "lockstep/stage/stream.h"
 
@@ -66,34 +67,10 @@ class Child {
   pid_t pid_;
 };
 
-// A limit of this process while it lives.
-class Limit {
- public:
-  Limit(int resource, rlim_t most) : resource_(resource) {
-    getrlimit(static_cast<__rlimit_resource_t>(resource_), &before_);
-    const rlimit limit{most, before_.rlim_max};
-    setrlimit(static_cast<__rlimit_resource_t>(resource_), &limit);
-  }
-  ~Limit() { setrlimit(static_cast<__rlimit_resource_t>(resource_), &before_); }
-  Limit(const Limit&) = delete;
-  Limit& operator=(const Limit&) = delete;
-
- private:
-  int resource_;
-  rlimit before_{};
-};
-
 class Stream : public ::testing::Test {
  protected:
-  Stream() {
-    char pattern[] = "/tmp/lockstep-stage-XXXXXX";
-    folder_ = mkdtemp(pattern);
-    setenv("LOCKSTEP_STAGE_DIR", (folder_ + "/room").c_str(), 1);
-  }
-  ~Stream() override {
-    EXPECT_FALSE(std::filesystem::exists(folder_ + "/room")) << "something is left in it";
-    std::filesystem::remove_all(folder_);
-  }
+  Stream() { setenv("LOCKSTEP_STAGE_DIR", (folder_ / "room").c_str(), 1); }
+  ~Stream() override { EXPECT_FALSE(std::filesystem::exists(folder_ / "room")) << "something is left in it"; }
   ls_stage* Open(const ls_stage_options& how, int rank = 0, int ranks = 1) {
     ls_stage* stream = nullptr;
     EXPECT_EQ(LS_STAGE_OK, ls_stage_open("s", rank, ranks, LS_STAGE_F32, 2, kShape, &how, 1, &stream))
@@ -165,7 +142,7 @@ class Stream : public ::testing::Test {
     EXPECT_EQ(LS_STAGE_OK, ls_stage_look(reader, &facts));
     return facts;
   }
-  std::string folder_;
+  const TestFolder folder_;
 };
 
 }  // namespace lockstep::stage

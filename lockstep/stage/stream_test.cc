@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <string>
 #include <thread>
@@ -14,7 +13,6 @@
 #include <vector>
 
 #include "lockstep/stage/infer.h"
-#include "lockstep/stage/spill.h"
 #include "lockstep/stage/stream_fixture.h"
 
 namespace {
@@ -61,7 +59,7 @@ TEST_F(Stream, AReaderThatLeavesReadsOnAndNothingIsLeft) {
     if (writer_first) ls_stage_close(writer, 0);
     EXPECT_EQ(LS_STAGE_OK, ls_stage_leave(reader));
     if (!writer_first) ls_stage_close(writer, 0);
-    EXPECT_FALSE(std::filesystem::exists(folder_ + "/room"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "room"));
     EXPECT_EQ(3, step.step);
     ls_stage_step same;
     EXPECT_EQ(LS_STAGE_OK, ls_stage_get(reader, 3, &same));
@@ -211,76 +209,6 @@ TEST_F(Stream, ReservoirHoldsWhatAlgorithmRSays) {
   ls_stage_detach(reader);
 }
 
-TEST_F(Stream, SpillsEveryStep) {
-  const std::string path = folder_ + "/all.spill";
-  ls_stage_options how = Options(LS_STAGE_REPLAY, 1);
-  how.spill = path.c_str();
-  ls_stage* writer = Open(how);
-  ls_stage* reader = Attach();
-  for (int64_t step = 0; step < 10; ++step) ASSERT_EQ(LS_STAGE_OK, Put(writer, 3 * step)) << ls_stage_last_error();
-  EXPECT_EQ(10U, Facts(reader).spilled);
-  EXPECT_EQ(path, Facts(reader).spill);
-  ls_stage_close(writer, 0);
-  ls_stage_detach(reader);
-  EXPECT_EQ(LS_SPILL_PAGE + 10 * ls_spill_stride(64), std::filesystem::file_size(path));
-  ls_stage* other = nullptr;
-  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &other));
-  EXPECT_THAT(ls_stage_last_error(), HasSubstr("name another, or remove it"));
-}
-
-TEST_F(Stream, AFullDiskEndsTheSpillAndNotTheSimulation) {
-  ls_stage_options how = Options(LS_STAGE_REPLAY, 2);
-  const std::string path = folder_ + "/full.spill";
-  how.spill = path.c_str();
-  ls_stage* writer = Open(how);
-  ls_stage* reader = Attach();
-  close(writer->spill);
-  writer->spill = open("/dev/full", O_RDWR);
-  EXPECT_EQ(LS_STAGE_SPILL, Put(writer, 0));
-  EXPECT_THAT(ls_stage_last_error(), HasSubstr("ends after 0 steps: No space left on device"));
-  EXPECT_EQ(LS_STAGE_SPILL, Put(writer, 1));
-  EXPECT_THAT(ls_stage_last_error(), HasSubstr("an earlier one could not be written"));
-  EXPECT_EQ(0, Next(reader));
-  EXPECT_EQ(2U, Facts(reader).spill_failures);
-  ls_stage_close(writer, 0);
-  ls_stage_detach(reader);
-}
-
-TEST_F(Stream, ALimitOnFilesEndsTheSpillAndNotTheSimulation) {
-  ls_stage_options how = Options(LS_STAGE_REPLAY, 2);
-  const std::string path = folder_ + "/limited.spill";
-  how.spill = path.c_str();
-  ls_stage* writer = Open(how);
-  ls_stage* reader = Attach();
-  {
-    const Limit limit(RLIMIT_FSIZE, LS_SPILL_PAGE + ls_spill_stride(64) + 70);  // the second record's parts not whole
-    EXPECT_EQ(LS_STAGE_OK, Put(writer, 0));
-    EXPECT_EQ(LS_STAGE_SPILL, Put(writer, 1));
-    EXPECT_THAT(ls_stage_last_error(), HasSubstr("ends after 1 steps: File too large"));
-  }
-  EXPECT_EQ(0, Next(reader));
-  EXPECT_EQ(1, Next(reader));
-  EXPECT_EQ(1U, Facts(reader).spill_failures);
-  EXPECT_EQ(1U, Facts(reader).spilled);
-  ls_stage_close(writer, 0);
-  ls_stage_detach(reader);
-}
-
-TEST_F(Stream, ALimitOnFilesIsAnErrorOfOpen) {
-  ls_stage_options how = Options(LS_STAGE_LATEST, 2);
-  const std::string path = folder_ + "/limited.spill";
-  ls_stage* stream = nullptr;
-  {
-    const Limit limit(RLIMIT_FSIZE, 4096);
-    EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
-    EXPECT_THAT(ls_stage_last_error(), HasSubstr("File too large"));
-  }
-  how.spill = path.c_str();
-  ls_stage* first = Open(how, 0, 2);
-  EXPECT_EQ(LS_STAGE_OK, ls_stage_close(first, 0));
-  std::filesystem::remove(path);
-}
-
 // A profiler's, say, that come faster than memory.
 TEST_F(Stream, IsMadeUnderManySignals) {
   memory_between_signals = 5000;
@@ -288,179 +216,6 @@ TEST_F(Stream, IsMadeUnderManySignals) {
   memory_between_signals = 0;
   ls_stage_close(writer, 0);
 }
-
-// Its parts were flushed, and the lock could not be had back: as after a commit that answered LS_STAGE_TIMEOUT.
-TEST_F(Stream, AStepThatWasFlushedAndNotShownIsCommittedAgain) {
-  for (const bool again : {true, false}) {
-    const std::string path = folder_ + (again ? "/again.spill" : "/abandoned.spill");
-    ls_stage_options how = Options(LS_STAGE_LATEST, 2);
-    how.spill = path.c_str();
-    ls_stage* writer = Open(how);
-    ls_stage* reader = Attach();
-    Begin(writer, 0);
-    writer->slots[writer->open_slot].state = LS_SLOT_FLUSHING;
-    writer->committed[writer->open_slot] = 1;
-    EXPECT_EQ(LS_STAGE_OK, again ? ls_stage_commit(writer) : ls_stage_abandon(writer));
-    EXPECT_EQ(again ? 0 : -LS_STAGE_TIMEOUT, Next(reader));
-    EXPECT_EQ(again ? 1 : 0, Taken(writer).first);
-    EXPECT_EQ(again ? 1U : 0U, Facts(reader).spilled);
-    EXPECT_EQ(again ? 0U : 1U, Facts(reader).incomplete);
-    ls_stage_close(writer, 0);
-    ls_stage_detach(reader);
-  }
-}
-
-TEST_F(Stream, AnOpenThatFailsLeavesNoSpillFile) {
-  ls_stage_options how = Options(LS_STAGE_LATEST, 2);
-  const std::string path = folder_ + "/all.spill", deep = folder_ + "/" + std::string(250, 'd');
-  how.spill = path.c_str();
-  ls_stage* stream = nullptr;
-  const int room = dup(0), spill = dup(0);
-  close(room);
-  close(spill);
-  {
-    // Those of the folder and of the spill file: none is left to look up in /proc who we are.
-    const Limit limit(RLIMIT_NOFILE, static_cast<rlim_t>(spill) + 1);
-    EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
-    EXPECT_THAT(ls_stage_last_error(), HasSubstr("by which others know us, cannot be read: Too many open files"));
-  }
-  EXPECT_FALSE(std::filesystem::exists(path));
-  how.spill = deep.c_str();
-  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
-  EXPECT_THAT(ls_stage_last_error(), HasSubstr("expected a path of less than 256 bytes"));
-  EXPECT_FALSE(std::filesystem::exists(deep));
-}
-
-// It would leave a hole in the file where it is the last to commit.
-TEST_F(Stream, AllRanksSpillOrNone) {
-  const std::string path = folder_ + "/all.spill";
-  ls_stage_options how = Options(LS_STAGE_LATEST, 2);
-  how.spill = path.c_str();
-  ls_stage* first = Open(how, 0, 2);
-  how.spill = nullptr;
-  ls_stage* second = nullptr;
-  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_open("s", 1, 2, LS_STAGE_F32, 2, kShape, &how, 1, &second));
-  EXPECT_THAT(ls_stage_last_error(), HasSubstr("k 2, a spill file; this rank says"));
-  ls_stage_close(first, 0);
-}
-
-// ---- the folder ----
-
-// Wherever the two sides were started from: the one in a login's session, say, and the other by cron.
-TEST_F(Stream, TheDefaultFolderIsOneAndStays) {
-  const std::string name = "test-" + std::to_string(getpid());
-  unsetenv("LOCKSTEP_STAGE_DIR");
-  setenv("XDG_RUNTIME_DIR", folder_.c_str(), 1);
-  const ls_stage_options how = Options(LS_STAGE_LATEST, 1);
-  ls_stage *writer = nullptr, *reader = nullptr;
-  ASSERT_EQ(LS_STAGE_OK, ls_stage_open(name.c_str(), 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &writer));
-  EXPECT_EQ("/dev/shm/lockstep-stage-" + std::to_string(getuid()) + "/" + name + ".stream", writer->segment.path);
-  unsetenv("XDG_RUNTIME_DIR");
-  ASSERT_EQ(LS_STAGE_OK, ls_stage_attach(name.c_str(), 0, 1, 1, &reader)) << ls_stage_last_error();
-  ls_stage_close(writer, 0);
-  ls_stage_detach(reader);
-}
-
-// In /dev/shm anybody may make a name that leads to a folder of ours.
-TEST_F(Stream, TheDefaultFolderIsNoLink) {
-  const std::filesystem::path link = "/dev/shm/lockstep-stage-test-" + std::to_string(getpid());
-  std::filesystem::create_directory_symlink(folder_, link);
-  setenv("LOCKSTEP_STAGE_DIR", link.c_str(), 1);
-  ls_stage* reader = nullptr;
-  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 0, &reader));
-  EXPECT_THAT(ls_stage_last_error(), HasSubstr("Not a directory; LOCKSTEP_STAGE_DIR names another folder"));
-  std::filesystem::remove(link);
-}
-
-TEST_F(Stream, AFolderThatOthersMayWriteTo) {
-  const std::filesystem::path room = folder_ + "/room";
-  std::filesystem::create_directory(room);
-  chmod(room.c_str(), 0777);
-  ls_stage* reader = nullptr;
-  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 0, &reader));
-  EXPECT_THAT(ls_stage_last_error(), HasSubstr("must be yours alone; LOCKSTEP_STAGE_DIR names another folder"));
-  std::filesystem::remove(room);
-}
-
-TEST_F(Stream, AFolderThatIsNamedFromWhereTheProcessIs) {
-  const std::filesystem::path before = std::filesystem::current_path();
-  std::filesystem::current_path(folder_);
-  setenv("LOCKSTEP_STAGE_DIR", "room", 1);
-  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
-  std::filesystem::current_path(before);
-  setenv("LOCKSTEP_STAGE_DIR", (folder_ + "/elsewhere").c_str(), 1);
-  ls_stage_close(writer, 0);  // and the fixture looks that nothing is left of it
-  setenv("LOCKSTEP_STAGE_DIR", ("/tmp/" + std::string(300, 'x')).c_str(), 1);
-  ls_stage* reader = nullptr;
-  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 0, &reader));
-  EXPECT_THAT(ls_stage_last_error(), HasSubstr("expected a folder of less than 256 bytes"));
-}
-
-TEST_F(Stream, WhatIsNotOursInTheFolderStays) {
-  const std::filesystem::path room = folder_ + "/room";
-  std::filesystem::create_directory(room);
-  chmod(room.c_str(), 0700);
-  const std::vector<std::string> others = {"zeros.model", "empty.stream", "short.stream", "pipe.stream"};
-  std::ofstream(room / others[0]) << std::string(100'000, '\0');
-  std::ofstream(room / others[1]).flush();
-  std::ofstream(room / others[2]) << "short";
-  ASSERT_EQ(0, mkfifo((room / others[3]).c_str(), 0600));
-  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
-  ls_stage* reader = nullptr;
-  for (const char* name : {"empty", "short", "pipe"}) {
-    EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach(name, 0, 1, 0, &reader));
-    EXPECT_THAT(ls_stage_last_error(), HasSubstr(std::string(name) + ".stream is damaged: remove it"));
-  }
-  ls_stage_close(writer, 0);
-  for (const std::string& name : others) EXPECT_TRUE(std::filesystem::exists(room / name)) << name;
-  std::filesystem::remove_all(room);
-}
-
-// Whoever leaves removes it, also where another has found it there and is about to open it.
-TEST_F(Stream, ManyComeAndGoInAFolderThatIsNotThere) {
-  std::vector<std::jthread> threads;
-  for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([] {
-      for (int times = 0; times < 300; ++times) {
-        char folder[LS_FOLDER];
-        const int room = ls_room_enter(folder, ls_stage_deadline(60));
-        ASSERT_LE(0, room) << ls_stage_last_error();
-        ls_room_leave(room, folder);
-      }
-    });
-  }
-}
-
-// By who cleans up, or at a logout.
-TEST_F(Stream, AFolderThatIsRemovedIsInNobodysWay) {
-  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
-  ls_stage* reader = Attach();
-  std::filesystem::remove_all(folder_ + "/room");
-  EXPECT_EQ(LS_STAGE_OK, Put(writer, 0));
-  EXPECT_EQ(0, Next(reader));
-  ls_stage* other = Open(Options(LS_STAGE_LATEST, 2));
-  Put(other, 7);
-  ls_stage_close(writer, 0);
-  EXPECT_EQ(-LS_STAGE_END, Next(reader));
-  ls_stage_detach(reader);
-  reader = Attach();  // the one of that name that is there by now is not touched
-  EXPECT_EQ(7, Next(reader));
-  ls_stage_close(other, 0);
-  ls_stage_detach(reader);
-}
-
-// It has the folder open, and its lock with it, to its end.
-TEST_F(Stream, AChildThatWasForkedWhileTheFolderWasLockedDoesNotKeepIt) {
-  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
-  char folder[LS_FOLDER];
-  const int room = ls_room_enter(folder, ls_stage_deadline(1));
-  const Child child([](Child& self) { self.Stop(); });
-  ls_room_leave(room, folder);
-  ls_stage_detach(Attach());
-  ls_stage_close(writer, 0);
-}
-
-// ---- bad input ----
 
 TEST_F(Stream, WhatIsNotThere) {
   const ls_stage_options how = Options(LS_STAGE_LATEST, 2);
@@ -592,7 +347,7 @@ TEST_F(Stream, TheTimeForALockCountsAsWaiting) {
 TEST_F(Stream, TheTimeForTheFolderCountsAsWaitingForTheLock) {
   const ls_stage_options how = Options(LS_STAGE_LATEST, 1);
   ls_stage *writer = Open(how, 0, 2), *other = nullptr;
-  const int room = open((folder_ + "/room").c_str(), O_RDONLY | O_DIRECTORY);
+  const int room = open((folder_ / "room").c_str(), O_RDONLY | O_DIRECTORY);
   std::promise<void> locked, left;
   std::jthread holder([&] {
     ls_stream_lock(writer, ls_stage_deadline(60));
@@ -652,7 +407,7 @@ TEST_F(Stream, AReaderThatCannotLockTheStreamLeavesNothingHeld) {
     ls_stream_unlock(writer);
   });
   locked.get_future().wait();
-  const int room = open((folder_ + "/room").c_str(), O_RDONLY | O_DIRECTORY);
+  const int room = open((folder_ / "room").c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(0, flock(room, LOCK_EX));
   EXPECT_LT(Seconds([&] { EXPECT_EQ(LS_STAGE_OK, ls_stage_detach(reader)); }), 1.8) << "a second for both";
   close(room);
@@ -722,7 +477,7 @@ TEST_F(Stream, NoRoomForNamesOfSteps) {
 // Somebody is in the folder, making a large stream.
 TEST_F(Stream, WaitsForTheFolderAsLongAsItWasToldTo) {
   ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
-  const std::string path = folder_ + "/room";
+  const std::string path = folder_ / "room";
   const int room = open(path.c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(0, flock(room, LOCK_EX));
   ls_stage* reader = nullptr;

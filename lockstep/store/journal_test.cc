@@ -11,20 +11,15 @@
 #include <thread>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::store {
 namespace {
 
 class JournalTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/lockstep_journal_XXXXXX";
-    folder_ = mkdtemp(name);
-    path_ = folder_ + "/journal.sqlite";
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string folder_, path_;
+  const TestFolder folder_;
+  const std::string path_ = folder_ / "journal.sqlite";
 };
 
 Event Numbered(int64_t number) { return {{number * 10}, {number * 100}, "step", std::to_string(number)}; }
@@ -200,7 +195,7 @@ struct SmallDisk {
 };
 
 TEST_F(JournalTest, AFullDiskIsReportedAndPasses) {
-  const SmallDisk disk(folder_, "size=512k");
+  const SmallDisk disk(folder_.path(), "size=512k");
   if (!disk.mounted) GTEST_SKIP() << "cannot mount a tmpfs here (needs root)";
   auto journal = Open(path_);
   ASSERT_NE(journal, nullptr);
@@ -210,7 +205,7 @@ TEST_F(JournalTest, AFullDiskIsReportedAndPasses) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_GT(stored, 10);
   EXPECT_EQ(journal->Read(0)->size(), static_cast<size_t>(stored));
-  ASSERT_EQ(mount("tmpfs", folder_.c_str(), "tmpfs", MS_REMOUNT, "size=4m"), 0);
+  ASSERT_EQ(mount("tmpfs", folder_.path().c_str(), "tmpfs", MS_REMOUNT, "size=4m"), 0);
   EXPECT_TRUE(journal->Append({Numbered(1)}).ok());
   EXPECT_EQ(journal->Read(0)->size(), static_cast<size_t>(stored) + 1);
 }

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/store/postgres_session.h"
 
 namespace lockstep::store {
@@ -28,16 +29,14 @@ class TestPostgres {
     server->Start();
     return server;
   }
-  ~TestPostgres() {
-    Kill();
-    std::filesystem::remove_all(folder_);
-  }
+  ~TestPostgres() { Kill(); }
 
   // Also after Kill().
   void Start() {
     while (true) {
-      server_ = Run({programs_ + "/postgres", "-D", folder_ + "/data", "-k", folder_, "-c", "listen_addresses=", "-c",
-                     "fsync=off", "-c", "dynamic_shared_memory_type=mmap", "-c", "max_connections=40"});
+      server_ =
+          Run({programs_ + "/postgres", "-D", folder_ / "data", "-k", folder_.path(), "-c", "listen_addresses=", "-c",
+               "fsync=off", "-c", "dynamic_shared_memory_type=mmap", "-c", "max_connections=40"});
       while (waitpid(server_, nullptr, WNOHANG) == 0) {
         if (PostgresSession::Open(url(), "the test", Seconds{5}).ok()) return;
         usleep(10'000);
@@ -50,14 +49,12 @@ class TestPostgres {
     if (server_ > 0) kill(server_, SIGKILL), waitpid(server_, nullptr, 0);
     server_ = -1;
   }
-  std::string url() const { return "postgresql:///postgres?user=postgres&host=" + folder_; }
+  std::string url() const { return "postgresql:///postgres?user=postgres&host=" + folder_.path(); }
 
  private:
   explicit TestPostgres(std::string programs) : programs_(std::move(programs)) {
-    char name[] = "/tmp/lockstep_postgres_XXXXXX";
-    folder_ = mkdtemp(name);
-    if (geteuid() == 0 && chown(folder_.c_str(), kNobody, kNobody) != 0) abort();
-    const pid_t made = Run({programs_ + "/initdb", "-D", folder_ + "/data", "-U", "postgres", "-A", "trust", "-E",
+    if (geteuid() == 0 && chown(folder_.path().c_str(), kNobody, kNobody) != 0) abort();
+    const pid_t made = Run({programs_ + "/initdb", "-D", folder_ / "data", "-U", "postgres", "-A", "trust", "-E",
                             "UTF8", "--locale=C", "--no-sync"});
     waitpid(made, nullptr, 0);
   }
@@ -75,18 +72,18 @@ class TestPostgres {
     words.push_back(nullptr);
     const pid_t pid = fork();
     if (pid != 0) return pid;
-    const int log = open((folder_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+    const int log = open((folder_ / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
     dup2(log, 1);
     dup2(log, 2);
     if (geteuid() == 0 && (setgroups(0, nullptr) != 0 || setgid(kNobody) != 0 || setuid(kNobody) != 0)) _exit(1);
-    if (chdir(folder_.c_str()) != 0) _exit(1);
+    if (chdir(folder_.path().c_str()) != 0) _exit(1);
     execv(words[0], words.data());
     _exit(127);
   }
 
   static constexpr uid_t kNobody = 65534;
   const std::string programs_;
-  std::string folder_;
+  const TestFolder folder_;
   pid_t server_ = -1;
 };
 

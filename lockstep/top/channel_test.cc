@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/packets.h"
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::top {
 namespace {
@@ -17,16 +17,15 @@ namespace {
 // Somebody with a socket, who answers when the test says so.
 class ChannelTest : public testing::Test {
  protected:
-  ChannelTest() : path_(testing::TempDir() + "/channel." + std::to_string(getpid())), listener_(*ListenAt(path_)) {}
-  ~ChannelTest() override { unlink(path_.c_str()); }
   Fd Accept() {
     pollfd one{listener_.get(), POLLIN, 0};
     EXPECT_EQ(poll(&one, 1, 60'000), 1);
     return Fd(accept(listener_.get(), nullptr, nullptr));
   }
 
-  std::string path_;
-  Fd listener_;
+  const TestFolder folder_;
+  const std::string path_ = folder_ / "socket";
+  Fd listener_ = *ListenAt(path_);
   Poller poller_;
 };
 

@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/report.h"
+#include "lockstep/base/test_folder.h"
 #include "lockstep/trace/comm_files.h"
 
 namespace lockstep::trace {
@@ -54,16 +53,10 @@ Json Verbose(Json line, int64_t launched_us, int64_t began_us) {
 
 class Inspector : public testing::Test {
  protected:
-  void SetUp() override {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
   std::string Write(const std::string& name, const std::vector<Json>& lines, const std::string& more = "") const {
-    std::string path = folder_ + "/" + name;
-    std::ofstream file(path, std::ios::binary);
-    for (const Json& line : lines) file << line.dump() << "\n";
-    file << more;
-    return path;
+    std::string text;
+    for (const Json& line : lines) text += line.dump() + "\n";
+    return folder_.Write(name, text + more);
   }
   static uint64_t Counted(const CommLog& log, const std::string& name) {
     const auto found = std::find_if(log.counters.begin(), log.counters.end(),
@@ -71,14 +64,13 @@ class Inspector : public testing::Test {
     return found == log.counters.end() ? 0 : found->count;
   }
 
-  const std::string folder_ =
-      testing::TempDir() + "inspector_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+  const TestFolder folder_;
 };
 
 TEST_F(Inspector, OpsHaveEnded) {
   Write("h-pid1000.log", {Line(0, 2, 7, 300), Line(0, 2, 8, 100)});
   Write("h-pid1001.log", {Line(1, 2, 7, 50)});
-  const auto log = ReadCommFiles({folder_});
+  const auto log = ReadCommFiles({folder_.path()});
   ASSERT_TRUE(log.ok()) << log.status();
   EXPECT_THAT(log->reported, ElementsAre(0, 1));
   ASSERT_EQ(log->communicators.size(), 1U);
@@ -111,7 +103,7 @@ TEST_F(Inspector, RanksAreThoseOfTheLargestCommunicator) {
   first["header"]["rank"] = 1;
   second["header"]["rank"] = 0;
   Write("b", {first, second, stranger});
-  const auto log = ReadInspector({folder_});
+  const auto log = ReadInspector({folder_.path()});
   ASSERT_TRUE(log.ok()) << log.status();
   EXPECT_THAT(log->reported, ElementsAre(0, 2, 3));
   ASSERT_EQ(log->communicators.size(), 2U);
@@ -256,11 +248,11 @@ TEST_F(Inspector, AFileWithoutAGoodLineIsRefused) {
   const auto log = ReadCommFiles({torn});
   EXPECT_EQ(log.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(log.status()), AllOf(HasSubstr(torn + ":2: "), HasSubstr("expected an object with header")));
-  EXPECT_THAT(Message(ReadInspector({folder_ + "/none"}).status()), HasSubstr("none"));
-  EXPECT_FALSE(ReadInspector({folder_}).ok());
+  EXPECT_THAT(Message(ReadInspector({folder_ / "none"}).status()), HasSubstr("none"));
+  EXPECT_FALSE(ReadInspector({folder_.path()}).ok());
   Write("good", {Line(0, 1, 0, 1)});
   Write("other.prom", {}, "# HELP\n");
-  const auto rest = ReadCommFiles({folder_});
+  const auto rest = ReadCommFiles({folder_.path()});
   ASSERT_TRUE(rest.ok()) << rest.status();
   EXPECT_THAT(rest->damaged, ElementsAre(HasSubstr(torn)));
   EXPECT_EQ(Counted(*rest, "damaged_files"), 1U);
@@ -271,7 +263,7 @@ TEST_F(Inspector, IsKnownByItsContent) {
   EXPECT_TRUE(HasInspector(Write("a", {}, " {\n \"header\": {")));
   EXPECT_TRUE(HasInspector(Write("b", {}, R"({"coll_perf": {}, "header": {}})")));
   EXPECT_FALSE(HasInspector(Write("c", {}, R"({"entries": []})")) || HasInspector(Write("d", {}, "\"coll_perf\"")));
-  EXPECT_FALSE(HasInspector(Write("e", {}, "{")) || HasInspector(folder_ + "/none"));
+  EXPECT_FALSE(HasInspector(Write("e", {}, "{")) || HasInspector(folder_ / "none"));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 #include <fstream>
 
+#include "lockstep/base/test_folder.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -14,12 +16,9 @@ using testing::HasSubstr;
 
 class LineReaderTest : public testing::Test {
  protected:
-  std::string Write(const std::string& bytes) {
-    std::ofstream(path_, std::ios::binary) << bytes;
-    return path_;
-  }
-  static std::string Gzip(const std::string& text) {
-    const std::string path = testing::TempDir() + "zipped";
+  std::string Write(const std::string& bytes) { return folder_.Write("lines", bytes); }
+  std::string Gzip(const std::string& text) {
+    const std::string path = folder_ / "zipped";
     gzFile file = gzopen(path.c_str(), "wb");
     gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
     gzclose(file);
@@ -34,7 +33,7 @@ class LineReaderTest : public testing::Test {
     return read;
   }
 
-  const std::string path_ = testing::TempDir() + "lines";
+  const TestFolder folder_;
   absl::Status status_;
 };
 

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/trace/comm_files.h"
 
 namespace lockstep::trace {
@@ -258,9 +258,9 @@ TEST(RasText, WhatIsNoStatusIsRefused) {
 }
 
 TEST(RasText, AFileIsKnownByItsContent) {
-  const std::string path = testing::TempDir() + "ras_status_3.json", damaged = testing::TempDir() + "ras_damaged";
-  std::ofstream(path) << Text("", Behind());
-  std::ofstream(damaged) << "SERVER PROTOCOL 2\nOK\n";
+  const TestFolder folder;
+  const std::string path = folder.Write("ras_status_3.json", Text("", Behind()));
+  const std::string damaged = folder.Write("ras_damaged", "SERVER PROTOCOL 2\nOK\n");
   EXPECT_EQ(ReadCommFiles({path})->ops.size(), 7U);
   EXPECT_THAT(Message(ReadCommFiles({path, path}).status()), HasSubstr("expected it alone"));
   EXPECT_THAT(Message(ReadCommFiles({damaged}).status()), HasSubstr(damaged + ": no section"));

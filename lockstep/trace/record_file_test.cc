@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/trace/trails.h"
 
 namespace lockstep::trace {
@@ -50,13 +51,13 @@ TrailSnapshot Snapshot(uint32_t rank) {
 
 class RecordFileTest : public testing::Test {
  protected:
-  ~RecordFileTest() override { std::filesystem::remove(path_); }
   void Write(const TrailSnapshot& snapshot) {
     auto writer = RecordFileWriter::Open(path_);
     ASSERT_TRUE(writer.ok()) << writer.status();
     ASSERT_TRUE(writer->Write(snapshot).ok());
   }
-  std::string path_ = testing::TempDir() + "/snapshots." + std::to_string(getpid()) + ".records";
+  const TestFolder folder_;
+  const std::string path_ = folder_ / "snapshots.records";
   std::vector<Counter> counters_;
 };
 

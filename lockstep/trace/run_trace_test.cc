@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/record/file.h"
 #include "lockstep/record/trail.h"
 #include "lockstep/trace/kineto_job.h"
@@ -28,7 +29,7 @@ constexpr int kRanks = 3, kSteps = 12;
 class RunTrace : public testing::Test {
  protected:
   RunTrace() {
-    std::filesystem::create_directories(run_ + "/trails");
+    std::filesystem::create_directory(run_ + "/trails");
     for (int rank = 0; rank < kRanks; ++rank) {
       ls_origin origin{};
       origin.rank = static_cast<uint32_t>(rank);
@@ -49,7 +50,6 @@ class RunTrace : public testing::Test {
   }
   ~RunTrace() override {
     for (ls_trail* trail : trails_) munmap(trail, ls_trail_bytes(512));
-    std::filesystem::remove_all(run_);
   }
 
   int64_t Step(int file, int step, int64_t begin) {
@@ -98,7 +98,8 @@ class RunTrace : public testing::Test {
     ls_trail_push(trails_[static_cast<size_t>(rank)], &record);
   }
 
-  std::string run_ = testing::TempDir() + "/run." + std::to_string(getpid());
+  const TestFolder folder_;
+  const std::string run_ = folder_.path();
   std::vector<ls_trail*> trails_;
 };
 

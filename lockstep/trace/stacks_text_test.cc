@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::trace {
 namespace {
@@ -93,25 +92,18 @@ TEST(StacksText, RefusesOtherText) {
 
 class Files : public testing::Test {
  protected:
-  void SetUp() override { std::filesystem::create_directories(folder_); }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::string Write(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ / name) << text;
-    return (folder_ / name).string();
-  }
-  const std::filesystem::path folder_ =
-      std::filesystem::path(testing::TempDir()) /
-      (std::string("stacks_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::string Write(const std::string& name, const std::string& text) { return folder_.Write(name, text); }
+  const TestFolder folder_;
 };
 
 TEST_F(Files, OfSeveralNodesInOneFolder) {
   Write("b.txt", "node b\nrank 2 (pid 1)\n");
   Write("a.txt", "rank 0 (pid 1)\nrank 1 (pid 2)\n");
   Write("notes", "something else\n");
-  EXPECT_TRUE(HasStacks(folder_.string()));
-  EXPECT_FALSE(HasStacks((folder_ / "notes").string()));
-  EXPECT_FALSE(HasStacks((folder_ / "none").string()));
-  const auto stacks = ReadStackFiles({folder_.string()});
+  EXPECT_TRUE(HasStacks(folder_.path()));
+  EXPECT_FALSE(HasStacks(folder_ / "notes"));
+  EXPECT_FALSE(HasStacks(folder_ / "none"));
+  const auto stacks = ReadStackFiles({folder_.path()});
   ASSERT_TRUE(stacks.ok()) << stacks.status();
   ASSERT_THAT(*stacks, SizeIs(3));
   EXPECT_EQ((*stacks)[2].node, "b");
@@ -127,8 +119,8 @@ TEST_F(Files, ARankTwiceIsOfTwoMoments) {
 }
 
 TEST_F(Files, AFolderWithoutAny) {
-  EXPECT_THAT(std::string(Message(ReadStackFiles({folder_.string()}).status())), HasSubstr("no file of stacks there"));
-  EXPECT_FALSE(ReadStackFiles({(folder_ / "gone").string()}).ok());
+  EXPECT_THAT(std::string(Message(ReadStackFiles({folder_.path()}).status())), HasSubstr("no file of stacks there"));
+  EXPECT_FALSE(ReadStackFiles({folder_ / "gone"}).ok());
 }
 
 }  // namespace

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/trace/straggler_csv.h"
 #include "lockstep/trace/straggler_job.h"
 
@@ -43,19 +43,11 @@ inline StragglerMeta DataParallelMeta(int dp) {
   return meta;
 }
 
-// Of this process, for tests run beside each other; gone when it ends.
-struct TempFolder {
-  const std::string path = fmt::format("{}lockstep-{}", testing::TempDir(), getpid());
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
-// Of this test alone.
+// Of this test alone; gone when its process ends.
 inline std::string TempPath(const std::string& name) {
-  static const TempFolder kOfProcess;
+  static const TestFolder kOfProcess;
   const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string folder = fmt::format("{}/{}", kOfProcess.path, test == nullptr ? 0 : test->line());
+  const std::string folder = kOfProcess / std::to_string(test == nullptr ? 0 : test->line());
   std::filesystem::create_directories(folder);
   return folder + "/" + name;
 }

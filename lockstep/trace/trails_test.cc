@@ -4,8 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <fstream>
 #include <set>
+
+#include "lockstep/base/test_folder.h"
 
 namespace lockstep::trace {
 namespace {
@@ -363,8 +364,8 @@ TEST(Trails, ThinnedRanksKeepTheirNewestSends) {
 }
 
 TEST(Trails, FilesThatAreNone) {
-  const std::string path = testing::TempDir() + "no.trail";
-  std::ofstream(path) << "LSTRIL01 and no more";
+  const TestFolder folder;
+  const std::string path = folder.Write("no.trail", "LSTRIL01 and no more");
   EXPECT_TRUE(HasTrails(path));
   EXPECT_THAT(Message(ReadTrails({path}).status()), HasSubstr("no trail of this version, or one cut short"));
   EXPECT_FALSE(HasTrails("/no/such/place"));

@@ -1,4 +1,5 @@
-// One call that may never come back (a file system whose server is gone, a driver that hangs), in a thread of its own.
+// One call that may never come back (a file system whose server is gone, a driver that hangs, a name server that is
+// silent), in a thread of its own.
 // At most one is under way; while it is, asking again waits for the same one. The thread is let go when we are: what it
 // uses must outlive it, so the call owns what it needs. (A thread that sleeps for ever in the kernel can't be ended;
 // those of NFS end when the process is killed.) Thread-compatible.
@@ -14,12 +15,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
 
 #include "lockstep/base/background_thread.h"
 #include "lockstep/base/units.h"
 
-namespace lockstep::inspect {
+namespace lockstep {
 
 template <typename Answer>
 class SlowCall {
@@ -27,7 +29,7 @@ class SlowCall {
   explicit SlowCall(std::function<Answer()> call) : call_(std::move(call)) {}
 
   // Nothing, if one is under way.
-  void Begin(Nanos now) {
+  void Begin(Nanos now = {}) {
     if (shared_ != nullptr) return;
     shared_ = std::make_shared<Shared>();  // shared with the thread, which may outlive us
     began_ = now;
@@ -40,11 +42,11 @@ class SlowCall {
     }).detach();
   }
 
-  // The answer of the call under way, if it comes within `patience`.
-  std::optional<Answer> Await(Seconds patience) {
+  // The answer of the call under way, if it comes within `patience` and before `stop`.
+  std::optional<Answer> Await(Seconds patience, const std::stop_token& stop = {}) {
     if (shared_ == nullptr) return std::nullopt;
     std::unique_lock lock(shared_->mutex);
-    if (!shared_->changed.wait_for(lock, std::chrono::duration<double>(patience.value),
+    if (!shared_->changed.wait_for(lock, stop, std::chrono::duration<double>(patience.value),
                                    [this] { return shared_->answer.has_value(); }))
       return std::nullopt;
     lock.unlock();
@@ -58,7 +60,7 @@ class SlowCall {
  private:
   struct Shared {
     std::mutex mutex;  // guards answer
-    std::condition_variable changed;
+    std::condition_variable_any changed;
     std::optional<Answer> answer;
   };
   std::function<Answer()> call_;
@@ -66,4 +68,4 @@ class SlowCall {
   Nanos began_;
 };
 
-}  // namespace lockstep::inspect
+}  // namespace lockstep

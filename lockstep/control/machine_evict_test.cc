@@ -1,0 +1,136 @@
+// Lost nodes, and those that stand by.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "lockstep/control/four_ranks.h"
+#include "lockstep/control/machine.h"
+
+namespace lockstep::control {
+namespace {
+
+// Nodes a and b of two ranks each, and s that stands by.
+Scenario WithStandby(JobSpec spec = FourRanks()) {
+  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
+  spec.standbys = 1;
+  Scenario job = Training(std::move(spec));
+  EXPECT_EQ(job.Hear(12, StandbyCame{{"s", 2, "s's"}}), "");
+  return job;
+}
+
+TEST(Watcher, AnEndForALostNodeJoinsTheIncidentThatIsOpen) {
+  for (const bool crashed_first : {true, false}) {
+    Scenario job = WithStandby();
+    job.Hear(13, StandbyLeft{"s's"});
+    if (!crashed_first) job.Hear(14, AgentLost{1, "b", "its connection was lost", At(14)});
+    job.Hear(15, Killed(1, 0, SIGKILL, {}, 15));
+    if (crashed_first) job.Hear(16, AgentLost{1, "b", "its connection was lost", At(16)});
+    job.Hear(90, AgentGone{1, "its agent is silent", "b"});
+    EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(1)}),
+              crashed_first ? "announce 1, announce 2, finish 3" : "announce 2, announce 1, finish 3");
+    ASSERT_EQ(job.state.incidents.size(), 2u);
+    EXPECT_EQ(job.Headline(crashed_first ? 0 : 1), crashed_first
+                                                       ? "rank 0 was killed by a signal: SIGKILL (signal 9) in step 11"
+                                                       : "node b is lost, and its ranks with it: its agent is silent");
+    EXPECT_EQ(job.Incident(crashed_first ? 0 : 1).findings.size(), 2u);
+  }
+}
+
+TEST(Standby, TakesThePlaceOfALostNode) {
+  Scenario job = WithStandby();
+  EXPECT_EQ(job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)}), "announce 1") << "its ranks train on";
+  EXPECT_EQ(job.state.mode, Mode::kRunning);
+  EXPECT_EQ(job.Hear(30, AgentGone{1, "its agent is silent"}),
+            "kill 1 after 0 s, announce 2, announce 1, seat 1, announce 2");
+  EXPECT_EQ(job.state.spec.nodes[1].name, "s");
+  ASSERT_EQ(job.state.evictions.size(), 1u);
+  EXPECT_EQ(job.state.evictions[0].node.name, "b");
+  EXPECT_EQ(job.Headline(1), "node b is lost, and its ranks with it: its agent is silent");
+  EXPECT_EQ(job.Incident(0).closed, At(30));
+  job.Restart(31, Checkpoint(1, 9));
+  job.ComeUp(32);
+  job.Hear(33, CaughtUp{EpochId(2), Step(11, 33)});
+  EXPECT_FALSE(job.state.open.has_value());
+  EXPECT_EQ(job.Hear(40, AgentLost{1, "s", "its connection was lost", At(39)}), "announce 3");
+  EXPECT_EQ(job.Hear(105, AgentGone{1, "its agent is silent"}), "kill 2 after 0 s, wait 120 s for the end")
+      << "nobody stands by any more";
+  EXPECT_EQ(job.state.verdict, "node s is lost: its agent is silent");
+}
+
+TEST(Standby, NeedsNoLimitOnceTheOthersHaveLostTheNodeToo) {
+  for (const bool agent_first : {true, false}) {
+    Scenario job = WithStandby();
+    if (agent_first) job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
+    EXPECT_EQ(job.Hear(20.2, LostPeer(1, 0)), "wait 1 s for a culprit");
+    if (!agent_first) job.Hear(20.5, AgentLost{1, "b", "its connection was lost", At(19)});
+    job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
+    EXPECT_EQ(job.state.evictions.size(), 1u);
+    EXPECT_EQ(job.Headline(agent_first ? 1 : 0),
+              "node b is lost, and its ranks with it: its connection was lost, others have lost their connections to "
+              "its ranks, and nobody in reach died");
+  }
+}
+
+TEST(Standby, ALostConnectionThatADeathExplainsIsNoReasonToEvict) {
+  Scenario job = WithStandby();
+  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
+  job.Hear(20.2, LostPeer(1, 0));
+  EXPECT_EQ(job.Hear(20.4, Killed(1, 1, SIGKILL, {}, 20.1)), "kill 1 after 0 s, announce 2");
+  job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
+  EXPECT_TRUE(job.state.evictions.empty());
+}
+
+TEST(Standby, ANodeThatIsBackIsNotEvicted) {
+  Scenario job = WithStandby();
+  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
+  job.Hear(20.2, LostPeer(1, 0));
+  job.Hear(20.9, AgentBack{1});
+  EXPECT_EQ(job.Hear(21.2, SecondaryGraceOver{EpochId(1)}), "kill 1 after 0 s, announce 2");
+  EXPECT_TRUE(job.state.evictions.empty());
+}
+
+TEST(Standby, ADeathOnANodeInReachIsNoReasonToEvict) {
+  Scenario job = WithStandby();
+  EXPECT_EQ(job.Hear(20, Killed(1, 3, SIGKILL)), "kill 1 after 0 s, announce 1");
+  EXPECT_TRUE(job.state.evictions.empty());
+}
+
+TEST(Standby, TakesThePlaceOfANodeThatIsLostWhileTheJobIsRepaired) {
+  Scenario job = WithStandby();
+  job.Hear(20, Killed(1, 0, SIGKILL));
+  job.Hear(20.5, AgentLost{1, "b", "its connection was lost", At(20.4)});
+  EXPECT_EQ(job.Hear(31, AgentGone{1, "its agent is silent"}), "announce 2, seat 1, announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+  EXPECT_EQ(job.Incident(0).findings.back().syndrome, incident::Syndrome::kNodeLost);
+  EXPECT_EQ(job.Hear(31, EpochStopped{EpochId(1)}), "choose for 2");
+}
+
+TEST(Standby, ThatHasLeftOrDoesNotFitReplacesNobody) {
+  Scenario left = WithStandby();
+  left.Hear(13, StandbyLeft{"s's"});
+  EXPECT_EQ(left.Hear(90, AgentGone{1, "its agent is silent"}), "kill 1 after 0 s, wait 120 s for the end");
+  EXPECT_EQ(left.Hear(91, EpochStopped{EpochId(1)}), "announce 1, finish 3");
+  Scenario larger = WithStandby();
+  larger.Hear(13, StandbyLeft{"s's"});
+  larger.Hear(13, StandbyCame{{"s", 4, "s's"}});
+  EXPECT_EQ(larger.Hear(90, AgentGone{1, "its agent is silent"}), "kill 1 after 0 s, wait 120 s for the end");
+}
+
+TEST(Standby, IsNotTouchedByWhoOnlyObserves) {
+  Scenario job = WithStandby(OnlyObserved());
+  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
+  job.Hear(20.5, LostPeer(1, 0));
+  EXPECT_TRUE(job.state.evictions.empty());
+  EXPECT_EQ(job.state.spec.nodes[1].name, "b");
+}
+
+TEST(Standby, IsForgottenWithTheCoordinatorThatItJoined) {
+  Scenario job = WithStandby();
+  job.Hear(20, WatcherGone{At(15)});
+  EXPECT_TRUE(job.state.standbys.empty());
+  job.Hear(21, StandbyCame{{"s", 2, "s's"}});
+  job.Hear(22, StandbyCame{{"s", 2, "s's"}});
+  EXPECT_EQ(job.state.standbys.size(), 1u);
+}
+
+}  // namespace
+}  // namespace lockstep::control

@@ -1,0 +1,259 @@
+// What becomes of a fault: crashes, exceptions, lost connections, ranks that are slow.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "lockstep/control/four_ranks.h"
+#include "lockstep/control/machine.h"
+#include "lockstep/control/report.h"
+
+namespace lockstep::control {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Crash, RestartsAllRanksFromTheNewestCheckpoint) {
+  Scenario job = Training();
+  EXPECT_EQ(job.Hear(13, Killed(1, 2, SIGKILL, Step(11, 12.5), 12.9)), "kill 1 after 0 s, announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+  EXPECT_EQ(job.Hear(13.5, EpochStopped{EpochId(1)}), "choose for 2");
+  EXPECT_EQ(job.Hear(14, RestoreChosen{EpochId(2), Checkpoint(1, 9), {}}), "publish 2 1/9, spawn 2, announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kSpawning);
+  job.ComeUp(15);
+  EXPECT_TRUE(job.state.recomputing);
+  EXPECT_EQ(job.Hear(16, ProgressSeen{EpochId(2), Step(10, 16)}), "");
+  EXPECT_EQ(job.Hear(17.1, CaughtUp{EpochId(2), Step(11, 17)}), "announce 1");
+  EXPECT_FALSE(job.state.open.has_value());
+  EXPECT_EQ(job.Headline(0), "rank 2 was killed by a signal: SIGKILL (signal 9) in step 12");
+  EXPECT_EQ(job.Incident(0).steps_lost, 2);
+  EXPECT_EQ(job.Incident(0).actions.front().text, "restart of all 4 ranks in epoch 2 from step 9");
+}
+
+// Phases of that incident: in flight 12.5-12.9 and again 15-17, unnoticed 12.9-13, judged 0, repaired 13-15.
+TEST(Crash, EverySecondHasItsPhase) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL, Step(11, 12.5), 12.9));
+  job.Restart(14, Checkpoint(1, 9));
+  job.ComeUp(15);
+  job.Hear(17.1, CaughtUp{EpochId(2), Step(11, 17)});
+  const incident::Phases phases = WithPhases(job.state, 0, At(20)).phases;
+  EXPECT_NEAR(phases.detect.value, 0.1, 1e-9);
+  EXPECT_NEAR(phases.decide.value, 0, 1e-9);
+  EXPECT_NEAR(phases.restart.value, 2, 1e-9);
+  EXPECT_NEAR(phases.recompute.value, 0.4 + 2, 1e-9);
+  EXPECT_NEAR(Lost(job.state, Phase::kProductive, 20), (12.5 - 2) + (20 - 17), 1e-9);
+}
+
+TEST(Crash, WithNothingToRecomputeClosesAtTheFirstNewStep) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  job.Restart(14, Checkpoint(1, 10));
+  job.ComeUp(15);
+  EXPECT_FALSE(job.state.recomputing);
+  EXPECT_EQ(job.state.ledger.Current(), Phase::kProductive);
+  EXPECT_TRUE(job.state.open.has_value());
+  EXPECT_EQ(job.Hear(16, ProgressSeen{EpochId(2), Step(11, 16)}), "announce 1");
+  EXPECT_EQ(job.Incident(0).steps_lost, 0);
+}
+
+TEST(Crash, WithoutACheckpointBeginsAfresh) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  job.Restart(14, std::nullopt);
+  EXPECT_EQ(Text(job.commands), "publish 2 none, spawn 2, announce 1");
+  EXPECT_EQ(job.Incident(0).steps_lost, 11);
+}
+
+TEST(Crash, RejectedCheckpointsJoinTheIncident) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  job.Hear(14, EpochStopped{EpochId(1)});
+  job.Hear(14, RestoreChosen{EpochId(2), Checkpoint(1, 9), {"rank 1, step 10: CRC 1 instead of 2"}});
+  EXPECT_EQ(job.Incident(0).findings.back().syndrome, incident::Syndrome::kCorruptCheckpoint);
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 was killed"));
+}
+
+// However certain: who is slow is named, and nothing else happens; a crash meanwhile is repaired and leads.
+TEST(Slowness, IsNamedAndNothingIsDone) {
+  Scenario job = Training();
+  Suspected slow = Suspect(1, 3, true, 13);
+  slow.finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
+  EXPECT_EQ(job.Hear(13, slow), "announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kRunning);
+  EXPECT_THAT(job.Incident(0).actions.front().text, HasSubstr("named; the job goes on: rank 3 is slow"));
+  EXPECT_EQ(job.Hear(13.5, Killed(1, 2, SIGKILL, Step(10, 12), 13.2)), "kill 1 after 0 s, announce 1");
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 was killed"));
+}
+
+// What was only named is no culprit: the death behind a lost connection is waited for, and leads.
+TEST(Slowness, IsNoCulpritOfALostConnection) {
+  Scenario job = Training();
+  Suspected slow = Suspect(1, 3, true, 13);
+  slow.finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
+  job.Hear(13, slow);
+  EXPECT_EQ(job.Hear(13.2, LostPeer(1, 0, {}, 13.15)), "wait 1 s for a culprit");
+  EXPECT_EQ(job.Hear(13.3, Killed(1, 2, SIGKILL, {}, 13.1)), "kill 1 after 0 s, announce 1");
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 was killed"));
+}
+
+TEST(Crash, LaterDeathsAreConsequencesAndEarlierOnesLead) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGABRT, {}, 12.8));
+  EXPECT_EQ(job.Hear(13.1, Killed(1, 3, SIGABRT, {}, 12.9)), "");
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2"));
+  EXPECT_EQ(job.Incident(0).findings.front().evidence.back(),
+            "rank 3 left as a consequence: SIGABRT (signal 6) in step 11");
+  EXPECT_EQ(job.Hear(13.2, Killed(1, 1, SIGKILL, {}, 12.7)), "");
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 1"));
+  EXPECT_EQ(job.Hear(13.3, Killed(1, 0, SIGKILL, {}, 13.2)), "") << "our own kill";
+  EXPECT_NEAR(WithPhases(job.state, 0, At(14)).phases.detect.value, 0.3, 1e-9);
+}
+
+TEST(Crash, AnotherBeforeTheRepairIsDoneIsAnIncidentOfItsOwn) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  job.Restart(14, Checkpoint(1, 8));
+  job.ComeUp(15);
+  EXPECT_EQ(job.Hear(16, Killed(2, 1, SIGKILL, Step(9, 15.5), 15.9)), "kill 2 after 0 s, announce 1, announce 2");
+  EXPECT_EQ(job.state.incidents.size(), 2u);
+  EXPECT_NE(job.Incident(0).closed.value, 0);
+  job.Restart(17, Checkpoint(2, 9));
+  EXPECT_EQ(job.Incident(1).steps_lost, 0);
+  EXPECT_EQ(job.Incident(0).steps_lost, 2);
+}
+
+TEST(LostConnection, WaitsForTheDeathBehindIt) {
+  Scenario job = Training();
+  EXPECT_EQ(job.Hear(13, LostPeer(1, 0, {}, 12.95)), "wait 1 s for a culprit");
+  EXPECT_EQ(job.state.mode, Mode::kConfirming);
+  EXPECT_EQ(job.Hear(13.01, LostPeer(1, 3, {}, 12.96)), "");
+  EXPECT_EQ(job.Hear(13.02, Killed(1, 2, SIGKILL, {}, 12.9)), "kill 1 after 0 s, announce 1");
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 was killed"));
+  EXPECT_EQ(job.Hear(14, SecondaryGraceOver{EpochId(1)}), "") << "too late to matter";
+  EXPECT_EQ(job.state.ignored_events, 1);
+}
+
+TEST(LostConnection, WithoutADeathTheFirstLossIsNamedAndTheJobRestarts) {
+  Scenario job = Training();
+  job.Hear(13, LostPeer(1, 0, {}, 12.95));
+  job.Hear(13.01, LostPeer(1, 3, {}, 12.90));
+  EXPECT_EQ(job.Hear(14, SecondaryGraceOver{EpochId(1)}), "kill 1 after 0 s, announce 1");
+  const incident::Finding& lead = Lead(job.Incident(0));
+  EXPECT_EQ(lead.syndrome, incident::Syndrome::kExit);
+  EXPECT_EQ(lead.suspects, std::vector{incident::SuspectRank(RankId(3))});
+  EXPECT_EQ(lead.ambiguous_with, std::vector{incident::SuspectRank(RankId(0))});
+  EXPECT_THAT(lead.evidence.back(), HasSubstr("secondary"));
+  EXPECT_NEAR(WithPhases(job.state, 0, At(14)).phases.decide.value, 1, 1e-9);
+}
+
+TEST(LostConnection, WhoLeftInPeaceBeforeIsNamed) {
+  Scenario job = Training();
+  job.Hear(12.95, Exit(1, 2, {0, 0}, {}, 12.9));
+  job.Hear(13, LostPeer(1, 0, {}, 12.95));
+  job.Hear(14, SecondaryGraceOver{EpochId(1)});
+  const incident::Finding& lead = Lead(job.Incident(0));
+  EXPECT_EQ(lead.suspects, std::vector{incident::SuspectRank(RankId(2))});
+  EXPECT_TRUE(lead.ambiguous_with.empty());
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 left with an error: exit code 0 in step"));
+  EXPECT_EQ(lead.evidence[1], "rank 0 lost its connection as a consequence");
+  EXPECT_THAT(lead.evidence.back(), HasSubstr("RuntimeError"));
+}
+
+TEST(LostConnection, WhoLeftLongBeforeOrAfterIsNotTheCause) {
+  for (const double left : {1.0, 13.5}) {
+    Scenario job = Training();
+    if (left < 13) job.Hear(left + 9, Exit(1, 2, {0, 0}, {}, left));
+    job.Hear(13, LostPeer(1, 0, {}, 12.95));
+    if (left > 13) job.Hear(13.6, Exit(1, 2, {0, 0}, {}, left));
+    job.Hear(14, SecondaryGraceOver{EpochId(1)});
+    EXPECT_EQ(Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(0))}) << left;
+  }
+}
+
+TEST(LostConnection, OfEverybodyNeedsNoWait) {
+  Scenario job = Training();
+  for (int rank = 0; rank < 3; ++rank) job.Hear(13, LostPeer(1, rank));
+  EXPECT_EQ(job.Hear(13, LostPeer(1, 3)), "kill 1 after 0 s, announce 1");
+}
+
+TEST(LostConnection, IsNeverAUserErrorHoweverOftenItStrikes) {
+  Scenario job = Training();
+  job.Hear(13, LostPeer(1, 0));
+  job.Hear(14, SecondaryGraceOver{EpochId(1)});
+  job.Restart(15, Checkpoint(1, 10));
+  job.ComeUp(16);
+  job.Hear(17, LostPeer(2, 0));
+  EXPECT_EQ(job.Hear(18, SecondaryGraceOver{EpochId(2)}), "kill 2 after 0 s, announce 2");
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+}
+
+TEST(Exception, TwiceAtOneStepEndsTheJob) {
+  Scenario job = Training();
+  job.Hear(13, Raised(1, 1, "ValueError", Step(16, 12.5)));
+  job.Restart(14, Checkpoint(1, 16));
+  job.ComeUp(15);
+  EXPECT_EQ(job.Hear(16, Raised(2, 3, "ValueError")), "kill 2 after 0 s, wait 120 s for the end, announce 1");
+  EXPECT_EQ(job.Hear(17, EpochStopped{EpochId(2)}), "announce 2, finish 1");
+  EXPECT_EQ(job.state.verdict,
+            "ValueError at train.py:41 in forward struck twice at step 17: this is in the program, not in the machine: "
+            "it went wrong");
+}
+
+TEST(Exception, AtTheNextStepIsARepeatThatNamesBoth) {
+  Scenario job = Training();
+  job.Hear(13, Raised(1, 1, "ValueError", Step(16, 12.5)));
+  job.Restart(14, Checkpoint(1, 16));
+  job.ComeUp(15);
+  job.Hear(16, Raised(2, 3, "ValueError", Step(17, 15.5)));
+  EXPECT_THAT(job.state.fault.program_error, HasSubstr("struck at step 17 and at step 18: this is in the program"));
+}
+
+// Two ranks raise the same, and the first to do so is heard of last; or it has been killed while it unwound.
+TEST(Exception, OfTwoRanksInOneEpochIsNoRepeat) {
+  for (const ExitStatus status : {ExitStatus{1, 0}, ExitStatus{0, SIGKILL}}) {
+    Scenario job = Training();
+    job.Hear(13, Raised(1, 1, "ValueError", Step(16, 12.5), 12.9));
+    RankExited first = Raised(1, 3, "ValueError", {}, 12.8);
+    first.status = status;
+    job.Hear(13.1, first);
+    EXPECT_EQ(job.state.mode, Mode::kStopping);
+    EXPECT_EQ(job.state.fault.program_error, "");
+    EXPECT_EQ(job.Headline(0),
+              "rank 3 left with an error: ValueError at train.py:41 in forward in step 17: it went wrong");
+    job.Restart(14, Checkpoint(1, 16));
+    job.ComeUp(15);
+    job.Hear(16, Raised(2, 1, "ValueError", {}, 15.9));
+    EXPECT_THAT(job.state.fault.program_error, HasSubstr("struck twice at step 17")) << "of another epoch";
+    job.Hear(16.1, Raised(2, 3, "ValueError", {}, 15.8));
+    EXPECT_THAT(job.state.fault.program_error, HasSubstr("struck twice at step 17"));
+  }
+}
+
+TEST(Exception, AtAnotherStepOrOfAnotherKindIsNoRepeat) {
+  Scenario job = Training();
+  job.Hear(13, Raised(1, 1, "ValueError", Step(16, 12.5)));
+  job.Restart(14, Checkpoint(1, 16));
+  job.ComeUp(15);
+  job.Hear(16, Raised(2, 1, "MemoryError"));
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+  job.Restart(17, Checkpoint(1, 16));
+  job.ComeUp(18);
+  job.Hear(19, Raised(3, 1, "MemoryError", Step(30, 18.9)));
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+}
+
+TEST(Exception, BeforeTheFirstStepEndsTheJobAtOnce) {
+  Scenario job(FourRanks());
+  job.Hear(2, EpochSpawned{EpochId(1)});
+  RankExited failed = Raised(1, 0, "ModuleNotFoundError");
+  failed.exception->message = "No module named 'torhc'";
+  EXPECT_EQ(job.Hear(3, LostPeer(1, 1)), "wait 1 s for a culprit");
+  EXPECT_EQ(job.Hear(3, failed), "kill 1 after 0 s, wait 120 s for the end");
+  EXPECT_EQ(job.Hear(4, EpochStopped{EpochId(1)}), "announce 1, finish 1");
+  EXPECT_EQ(job.state.verdict,
+            "rank 0 failed before the first step: ModuleNotFoundError at train.py:41 in forward before the training "
+            "loop began: "
+            "No module named 'torhc': this is in the program, not in the machine");
+}
+
+}  // namespace
+}  // namespace lockstep::control

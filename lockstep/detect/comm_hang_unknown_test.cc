@@ -1,0 +1,156 @@
+// Jobs that hang, of which not all ranks or members are known.
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "lockstep/detect/comm_hang.h"
+#include "lockstep/detect/comm_test_job.h"
+
+namespace lockstep::detect {
+namespace {
+
+using incident::Syndrome;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using trace::Direction;
+
+// Ranks of a pipeline and those beside them: of the stage between, two trails are lost.
+TEST(CommHang, WhoWaitsForARankThatIsNotKnownIsNotNamed) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3, 4, 5}), pipe = job.AddGroup({1, 5}), beside = job.AddGroup({0, 1});
+  job.log().communicators[pipe].size = 3;
+  for (const int rank : {0, 1, 4, 5}) job.Collectives(world, rank, 7, 7);
+  job.Transfer(pipe, 1, Direction::kReceive, -1);
+  job.Collectives(beside, 0, 4, 5);
+  job.Collectives(beside, 1, 4, 4);
+  CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(diagnosis.no_report, ElementsAre(2, 3));
+  EXPECT_THAT(Named(diagnosis), ElementsAre(2, 3));
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+  EXPECT_THAT(diagnosis.findings[0].evidence, ElementsAre(HasSubstr("rank 1 waits in a transfer (recv) with a rank")));
+
+  // Another that others wait for explains it as well.
+  const uint32_t other = job.AddGroup({4, 5});
+  job.Collectives(other, 4, 1, 1);
+  job.Collectives(other, 5, 1, 2);
+  diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(4));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(2, 3));
+
+  // Of one that is lost everybody knows who it is.
+  job.Report(3);
+  diagnosis = job.Diagnose();
+  EXPECT_THAT(diagnosis.findings.at(0).evidence, testing::Not(testing::Contains(HasSubstr("not known"))));
+}
+
+TEST(CommHang, WhereNobodyKnowsForWhomTheyWaitNobodyIsNamed) {
+  Job job;
+  const uint32_t pipe = job.AddGroup({0, 1});
+  for (int rank = 0; rank < 2; ++rank) job.Transfer(pipe, rank, Direction::kReceive, -1);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kStalled);
+  EXPECT_THAT(diagnosis.findings[0].suspects, IsEmpty());
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+}
+
+TEST(CommHang, MembersThatAreNotKnownMayBeThoseWaitedFor) {
+  Job job;
+  job.AddGroup({0, 1, 2, 3, 4});
+  const uint32_t group = job.AddGroup({0, 1, 2});
+  for (const int rank : {0, 1, 2, 4}) job.Report(rank);
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(group, rank, 1, 2);
+  job.log().communicators[group].size = 4;
+  CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(3)) << "the only one that told nothing";
+  EXPECT_FALSE(diagnosis.findings.at(0).certain);
+  job.log().communicators[group].size = 5;
+  diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(3));
+  EXPECT_THAT(diagnosis.findings.at(0).evidence, ElementsAre(HasSubstr("of which not all members are known")));
+}
+
+TEST(CommHang, OfManyThatToldNothingTheLineOfThoseWhoWaitComesFirst) {
+  Job job;
+  std::vector<int> all(60);
+  std::iota(all.begin(), all.end(), 0);
+  job.AddGroup(all);
+  const uint32_t group = job.AddGroup(std::vector<int>(all.begin(), all.begin() + 30));
+  for (int rank = 0; rank < 40; ++rank) job.Report(rank);
+  for (int rank = 0; rank < 30; ++rank) job.Collectives(group, rank, 1, 2);
+  job.log().communicators[group].size = 45;
+  const CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_EQ(Named(diagnosis), std::vector<int>(all.begin() + 40, all.end()));
+  EXPECT_THAT(diagnosis.findings.at(0).evidence, ElementsAre(HasSubstr("of which not all members are known")));
+}
+
+TEST(CommHang, WhatSomeHaveEndedAllMembersHaveLaunched) {
+  Job job;
+  const uint32_t group = job.AddGroup({0, 1, 2});
+  job.log().communicators[group].size = 4;
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(group, rank, rank == 1 ? 9 : 10, 10);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(1));
+  EXPECT_THAT(diagnosis.findings.at(0).evidence, ElementsAre(HasSubstr("2 of 4 members have ended")));
+}
+
+TEST(CommHang, WhoIsInAnOpByItsCountersAloneHasCome) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 0, 1);
+  std::erase_if(job.log().ops, [](const trace::CommOp& op) { return op.rank == 2; });
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kCommunicationHang);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(0, 1, 2));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+}
+
+TEST(CommHang, WhoTellsNothingIsNoCulpritUnlessNobodyElseIs) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3});
+  for (const int rank : {0, 1, 3}) job.Collectives(world, rank, 9, rank == 3 ? 9 : 10);
+  CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(diagnosis.no_report, ElementsAre(2));
+  EXPECT_THAT(Named(diagnosis), ElementsAre(3));
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(2));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+
+  Job other;
+  other.AddGroup({0, 1, 2, 3});
+  for (const int rank : {0, 1, 3}) other.Collectives(0, rank, 9, 10);
+  diagnosis = other.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(2));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+}
+
+// Of the ranks that wait for one that told nothing, and of those that do not, each have their own cause.
+TEST(CommHang, WhoTellsNothingHidesNoLostMessageAndNoCircleElsewhere) {
+  Job job;
+  const uint32_t whole = job.AddGroup({0, 1}), half = job.AddGroup({2, 3});
+  for (const int rank : {0, 1}) job.Collectives(whole, rank, 9, 10);
+  job.Collectives(half, 2, 9, 10);
+  CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 2U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kCommunicationHang);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(0, 1));
+  EXPECT_EQ(diagnosis.findings[1].syndrome, Syndrome::kNonCommunicationHang);
+  EXPECT_THAT(RanksOf(diagnosis.findings[1].suspects), ElementsAre(3));
+
+  Job other;
+  const uint32_t first = other.AddGroup({0, 1}), second = other.AddGroup({0, 1});
+  const uint32_t pair = other.AddGroup({2, 3});
+  other.Collectives(first, 0, 9, 10);
+  other.Collectives(second, 1, 9, 10);
+  other.Collectives(pair, 2, 9, 10);
+  diagnosis = other.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 2U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kDeadlock);
+  EXPECT_THAT(RanksOf(diagnosis.findings[1].suspects), ElementsAre(3));
+}
+
+}  // namespace
+}  // namespace lockstep::detect
