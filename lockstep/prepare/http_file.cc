@@ -79,6 +79,10 @@ std::optional<ContentRange> ParseContentRange(std::string_view text) {
   return range;
 }
 
+absl::Status HasChanged(const std::string& path) {
+  return DataLoss("{}: it has changed since it was opened: start the service anew", path);
+}
+
 // ---- the server ----
 
 absl::StatusOr<http::Client*> HttpOrigin::Borrow() {
@@ -198,8 +202,7 @@ absl::Status HttpFile::Read(uint64_t offset, std::span<uint8_t> bytes) const {
   LS_ASSIGN_OR_RETURN(const http::Answer answer, AskFor(offset, bytes.size()));
   const std::optional<ContentRange> range = ParseContentRange(answer.content_range);
   const bool resized = answer.status == 416 || (range && range->size != size_);
-  if (!IsSame(answer) || resized || answer.status == 412)
-    return DataLoss("{}: it has changed since it was opened: start the service anew", url_);
+  if (!IsSame(answer) || resized || answer.status == 412) return HasChanged(url_);
   if (answer.status != 206) return Refused(answer);
   if (!range || !range->has_range || range->first != offset || range->last != offset + bytes.size() - 1 || answer.cut ||
       answer.body.size() != bytes.size())

@@ -268,12 +268,34 @@ TEST_F(Tar, WhatIsDamagedIsSaidWithItsPlace) {
               HasSubstr("expected a number"));
 }
 
-TEST_F(Tar, AShardThatShrinksIsAnErrorOfItsItem) {
-  const std::string path = Write("a.tar", TarEntry("1.jpg", "one") + TarEntry("2.jpg", "two"));
+// What was another file when it was opened: labels and places are that one's.
+TEST_F(Tar, AShardThatChangesIsAnErrorOfItsItems) {
+  const auto shard = [](const std::string& first, const std::string& second) {
+    return TarEntry("1.jpg", first) + TarEntry("1.cls", first) + TarEntry("2.jpg", second) + TarEntry("2.cls", second);
+  };
+  const std::string path = Write("a.tar", shard("1", "2"));
+  const fs::file_time_type written = fs::last_write_time(path);
   const auto source = Open({.path = path});
-  fs::resize_file(path, 1100);
-  EXPECT_EQ(ReadItem(*source, 0), "one");
-  EXPECT_THAT(ReadItem(*source, 1), HasSubstr("a.tar: it ends before byte 1536"));
+  EXPECT_EQ(ReadItem(*source, 0) + ReadItem(*source, 1), "12");
+  const auto expect_changed = [&](const std::string& how) {
+    for (uint64_t item : {0U, 1U})
+      EXPECT_THAT(ReadItem(*source, item), HasSubstr("a.tar: it has changed since it was opened")) << how;
+  };
+  const std::string other = Write("b", shard("2", "1"));
+  fs::last_write_time(other, written + std::chrono::nanoseconds(1));
+  fs::rename(other, path);
+  expect_changed("replaced");
+  Write("a.tar", shard("2", "1"));
+  fs::last_write_time(path, written - std::chrono::seconds(1));
+  expect_changed("written in place, by the clock of another machine");
+  Write("a.tar", shard("1", "2"));
+  fs::last_write_time(path, written);
+  EXPECT_EQ(ReadItem(*source, 0) + ReadItem(*source, 1), "12");
+  for (const uint64_t size : {uint64_t{1100}, uint64_t{8192}}) {
+    fs::resize_file(path, size);
+    fs::last_write_time(path, written);
+    expect_changed(size == 1100 ? "cut short" : "appended to");
+  }
 }
 
 TEST_F(Tar, MoreShardsThanAProcessMayOpenFiles) {
@@ -362,7 +384,7 @@ TEST_F(RecordFile, TokensComeInWindowsThatShareOne) {
   EXPECT_THAT(ErrorOf({.path = path, .tokens_per_item = 10}), HasSubstr("an item takes"));
   EXPECT_THAT(ErrorOf({.path = path}), HasSubstr("tokens per item"));
   fs::resize_file(path, 9);
-  EXPECT_THAT(ReadItem(*source, 1), HasSubstr("it ends before byte"));
+  EXPECT_THAT(ReadItem(*source, 1), HasSubstr("a.bin: it has changed since it was opened"));
 }
 
 }  // namespace
