@@ -268,6 +268,36 @@ TEST_F(Tar, WhatIsDamagedIsSaidWithItsPlace) {
               HasSubstr("expected a number"));
 }
 
+// Else whatever follows would be left out in silence.
+TEST_F(Tar, BehindItsEndAreZerosAndNothingElse) {
+  const std::string one = TarEntry("1.jpg", "one"), two = TarEntry("2.jpg", "two"), block(512, '\0');
+  for (const size_t zeros : {0, 1, 2, 21}) {  // 21: one before the end of a record, so that a second was begun
+    const std::string path = Write("a.tar", one + two + std::string(zeros * 512, '\0'));
+    EXPECT_EQ(Open({.path = path})->size(), 2U) << zeros;
+  }
+  const auto error = [&](const std::string& content) { return ErrorOf({.path = Write("b.tar", content)}); };
+  std::string zeroed = one + two;
+  std::fill_n(zeroed.begin() + 1024, 512, '\0');
+  EXPECT_THAT(error(zeroed),
+              HasSubstr("b.tar: a block of zeros at byte 1024 ends the archive, but byte 1536 is not 0"));
+  EXPECT_THAT(error(one + kTarEnd + two), HasSubstr("byte 1024 ends the archive, but byte 2048 is not 0"));
+  const std::string padding(21 * 512, '\0');
+  EXPECT_THAT(error(one + padding + two), HasSubstr("byte 1024 ends the archive, but byte 11776 is not 0"));
+  EXPECT_THAT(error(one + padding + block),
+              HasSubstr("b.tar: 11264 bytes of zeros from byte 1024 on: expected at most 10752"));
+  EXPECT_THAT(error(one + padding + block + two), HasSubstr("truncate --size=2048"));
+}
+
+// Its map may take more blocks than its size says, and its content is without the zeros.
+TEST_F(Tar, SparseMembersAreRefused) {
+  const std::string one = TarEntry("1.jpg", "one");
+  EXPECT_THAT(ErrorOf({.path = Write("gnu.tar", one + TarEntry("d/2.jpg", "two", 'S'))}),
+              HasSubstr("gnu.tar: d/2.jpg is sparse"));
+  EXPECT_THAT(ErrorOf({.path = Write("pax.tar", one + TarEntry("x", "22 GNU.sparse.major=1\n", 'x') +
+                                                    TarEntry("GNUSparseFile.7/2.jpg", "two"))}),
+              HasSubstr("pax.tar: GNUSparseFile.7/2.jpg is sparse"));
+}
+
 // What was another file when it was opened: labels and places are that one's.
 TEST_F(Tar, AShardThatChangesIsAnErrorOfItsItems) {
   const auto shard = [](const std::string& first, const std::string& second) {
