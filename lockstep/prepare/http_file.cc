@@ -13,7 +13,7 @@ namespace lockstep::prepare {
 namespace {
 
 constexpr Seconds kFirstPause{0.1}, kLongestPause{2};  // doubled for each further one
-constexpr Seconds kLongestAnswer{30};                  // and what a megabyte per second takes
+constexpr Seconds kLongestAnswer{30};                  // and what its bytes take at this rate
 constexpr double kBytesPerSecond = 1e6;
 
 using SteadyClock = std::chrono::steady_clock;
@@ -135,7 +135,8 @@ absl::Status GetWhole(const std::string& url, const std::string& target, HttpOri
                       Buffer& bytes) {
   http::Request request{"GET", target, {}};
   request.max_body = most;
-  request.longest = kLongestAnswer + Seconds{static_cast<double>(most) / kBytesPerSecond};
+  request.longest = kLongestAnswer;
+  request.bytes_per_second = kBytesPerSecond;
   const absl::StatusOr<http::Answer> answer = origin.Ask(request);
   if (!answer.ok()) return At(Shown(url), answer.status());
   if (answer->status != 200) return RefusedBy(Shown(url), *answer);
@@ -176,7 +177,8 @@ absl::StatusOr<http::Answer> HttpFile::AskFor(uint64_t first, uint64_t count) co
   const bool is_strong = !etag_.empty() && !etag_.starts_with("W/");
   if (is_strong || !last_modified_.empty()) request.headers["If-Range"] = is_strong ? etag_ : last_modified_;
   request.max_body = count;
-  request.longest = kLongestAnswer + Seconds{static_cast<double>(count) / kBytesPerSecond};
+  request.longest = kLongestAnswer;
+  request.bytes_per_second = kBytesPerSecond;
   absl::StatusOr<http::Answer> answer = origin_->Ask(request);
   if (!answer.ok()) return At(url_, answer.status());
   return answer;
