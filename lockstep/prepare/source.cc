@@ -77,6 +77,9 @@ absl::StatusOr<std::unique_ptr<Source>> OpenAny(Files& files, const SourceSpec& 
   if (!fs::exists(status)) {
     LS_ASSIGN_OR_RETURN(std::vector<std::string> paths, ExpandBraces(spec.path));
     std::transform(paths.begin(), paths.end(), paths.begin(), Located);
+    if (const auto repeated = FindRepeated(paths))
+      return InvalidArgument("{}: it stands for {} twice: expected each file once", WithoutQuery(spec.path),
+                             WithoutQuery(paths[repeated->second]));
     if (paths.size() > 1) return OpenSeveral(files, spec.path, FolderOf(BeforeBraces(spec.path)), paths);
     if (!IsUrl(spec.path)) return ErrnoError(error ? error.value() : ENOENT, spec.path);
   }

@@ -87,6 +87,17 @@ TEST_F(Folder, WhatAListNamesElsewhereIsOfNoClass) {
   EXPECT_EQ(ItemsOf(*whole), "-1 " + root_ + "/set/cat/0.jpg, ");
 }
 
+TEST_F(Folder, AFileThatIsNamedTwiceIsRefused) {
+  Write("set/cat/0.jpg", "c");
+  fs::create_directory_symlink(root_ + "/set", root_ + "/link");
+  EXPECT_THAT(ErrorOf({.path = Write("set/link.txt", "cat/0.jpg\n" + root_ + "/link/cat/0.jpg\n")}),
+              HasSubstr("/set/: the list names cat/0.jpg twice"));
+  EXPECT_THAT(ErrorOf({.path = Write("set/line.txt", "cat/0.jpg\n./cat/0.jpg\n")}),
+              HasSubstr("line.txt: line 2 names " + root_ + "/set/cat/0.jpg, as line 1 does"));
+  EXPECT_THAT(ErrorOf({.path = root_ + "/set/{cat,cat}/0.jpg"}),
+              HasSubstr("{cat,cat}/0.jpg: it stands for " + root_ + "/set/cat/0.jpg twice"));
+}
+
 TEST_F(Folder, BracesStandForFilesBelowWhatIsBeforeThem) {
   for (const char* name : {"cat/0.jpg", "dog/0.jpg", "dog/br{1}.jpg"}) Write(name, name);
   const auto source = Open({.path = root_ + "/{cat,dog}/{0..0}.jpg"});
