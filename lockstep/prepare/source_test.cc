@@ -166,6 +166,15 @@ TEST_F(Tar, SamplesOfSound) {
   EXPECT_THAT(source->counters(), testing::Contains(testing::Pair("samples_without_sound", 1U)));
 }
 
+TEST_F(Tar, WhatLiesBesideShardsIsCounted) {
+  Write("a.tar", TarEntry("1.jpg", "one"));
+  EXPECT_THAT(Open({.path = root_})->counters(), testing::Each(testing::Pair(testing::_, 0U)));
+  for (const char* name : {"cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "index.json", "3.jpg"}) Write(name, name);
+  const auto source = Open({.path = root_});
+  EXPECT_EQ(source->size(), 1U);
+  EXPECT_THAT(source->counters(), testing::Contains(testing::Pair("files_and_folders_beside_shards", 4U)));
+}
+
 TEST_F(Tar, ShardsByBracesAndByAList) {
   for (int i = 8; i < 11; ++i) Write(fmt::format("t-{:02}.tar", i), TarEntry("1.jpg", std::to_string(i)));
   const auto braces = Open({.path = root_ + "/t-{08..10}.tar"});

@@ -20,8 +20,8 @@ struct TarMember {
 // how many members are neither that nor folders, such as links.
 absl::StatusOr<std::vector<TarMember>> ListTar(NearReader& file, uint64_t* others = nullptr);
 
-// Archives, in this order. `what` names them all.
+// Archives, in this order. `what` names them all; `beside` is how much lies there that is none, to be counted.
 absl::StatusOr<std::unique_ptr<Source>> OpenTar(Files& files, const std::string& what,
-                                                const std::vector<std::string>& paths);
+                                                const std::vector<std::string>& paths, uint64_t beside = 0);
 
 }  // namespace lockstep::prepare
