@@ -23,7 +23,7 @@ uint64_t NumberOf(const std::string& text) {
 class Taking {
  public:
   explicit Taking(const Request& request)
-      : max_body_(request.max_body), deadline_(std::chrono::steady_clock::now() + SteadyDuration(request.longest)) {}
+      : max_body_(request.max_body), longest_(request.longest), bytes_per_second_(request.bytes_per_second) {}
 
   void AddTo(httplib::Request& wire) {
     wire.response_handler = [this](const httplib::Response& head) {
@@ -42,6 +42,11 @@ class Taking {
   }
   bool is_cut() const { return answer_.cut; }
   bool is_late() const { return late_; }
+  // Until when it has time. Its head says how many bytes it has, or else what has come does.
+  Seconds limit() const {
+    const uint64_t said = std::min<uint64_t>(answer_.content_length, max_body_);
+    return longest_ + Seconds{static_cast<double>(std::max<uint64_t>(said, answer_.body.size())) / bytes_per_second_};
+  }
   bool has_begun() const { return answer_.status != 0; }
   Answer& answer() { return answer_; }
 
@@ -50,12 +55,14 @@ class Taking {
     const size_t room = max_body_ - answer_.body.size();
     answer_.body.append(data, std::min(size, room));
     answer_.cut = size > room;
-    late_ = std::chrono::steady_clock::now() > deadline_;
+    late_ = std::chrono::steady_clock::now() > begin_ + SteadyDuration(limit());
     return !answer_.cut && !late_;
   }
 
   const size_t max_body_;
-  const std::chrono::steady_clock::time_point deadline_;
+  const Seconds longest_;
+  const double bytes_per_second_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   Answer answer_;
   bool late_ = false;
 };
@@ -83,7 +90,7 @@ class Kept final : public Client {
     const bool closed = result.error() == httplib::Error::Read || result.error() == httplib::Error::Write;
     if (closed && !taking.has_begun() && may_repeat && in_time && !stopped_) result = SendOnce(request, taking);
     if (taking.is_late())
-      return Unavailable("{}: the answer was not whole after {:.0f} s", endpoint_, request.longest.value);
+      return Unavailable("{}: the answer was not whole after {:.0f} s", endpoint_, taking.limit().value);
     if (!result && !taking.is_cut()) return Unavailable("{}: {} failed", endpoint_, httplib::to_string(result.error()));
     if (result) taking.TakeHead(*result);  // also of answers that have no body
     return std::move(taking.answer());

@@ -22,7 +22,8 @@ struct Request {
   std::map<std::string, std::string> headers;
   std::span<const std::byte> body = {};
   size_t max_body = std::numeric_limits<size_t>::max();  // of the answer; what is longer is cut short, and `cut` set
-  Seconds longest{3600};                                 // until the answer is whole
+  Seconds longest{3600};                                 // until the answer is whole, beside what its bytes take
+  double bytes_per_second = std::numeric_limits<double>::infinity();  // at so many a second
 };
 
 struct Answer {

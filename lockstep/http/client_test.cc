@@ -71,6 +71,24 @@ TEST(Client, AnAnswerThatTakesTooLongIsNone) {
   EXPECT_THAT(std::string(answer.status().message()), HasSubstr("the answer was not whole after 0 s"));
 }
 
+// How many bytes it may have at most says nothing of how long this one may take.
+TEST(Client, AnAnswerHasTimeForTheBytesThatItHas) {
+  TestServer server([](const std::string& request) {
+    if (request.starts_with("GET /length")) return AnswerText("200 OK", "", std::string(1000, 'x'));
+    return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n" + std::string(1000, 'x') + "\r\n0\r\n\r\n";
+  });
+  for (const char* target : {"/length", "/chunks"}) {
+    Request request{.method = "GET", .target = target, .headers = {}, .max_body = size_t{1} << 40};
+    request.longest = Seconds{0};
+    request.bytes_per_second = 1e12;  // 1 ns, and not 1.1 s
+    EXPECT_THAT(std::string(OpenTo(server)->Send(request).status().message()), HasSubstr("not whole after 0 s"));
+    request.bytes_per_second = 1;
+    const absl::StatusOr<Answer> answer = OpenTo(server)->Send(request);
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(answer->body.size(), 1000U);
+  }
+}
+
 TEST(Client, OneThatEndsTooEarlyIsNone) {
   TestServer server([](const std::string&) {
     const std::string whole = AnswerText("200 OK", "", "0123456789");

@@ -28,7 +28,6 @@ float Mixed(const Planes& planes, uint64_t frame) {
 }
 
 int16_t ToInt16(float sample) {
-  if (std::isnan(sample)) return 0;
   return static_cast<int16_t>(std::lrint(std::clamp(sample * 32'768.0F, -32'768.0F, 32'767.0F)));
 }
 

@@ -15,6 +15,7 @@ namespace {
 struct LocalFile {
   Fd fd;
   uint64_t size = 0;
+  timespec written{};  // last
 };
 
 absl::StatusOr<LocalFile> OpenLocal(const std::string& path) {
@@ -24,7 +25,7 @@ absl::StatusOr<LocalFile> OpenLocal(const std::string& path) {
   struct stat about{};
   if (fstat(fd.get(), &about) != 0) return Errno(errno, "{}", path);
   if (!S_ISREG(about.st_mode)) return InvalidArgument("{}: expected a regular file", path);
-  return LocalFile{std::move(fd), static_cast<uint64_t>(about.st_size)};
+  return LocalFile{std::move(fd), static_cast<uint64_t>(about.st_size), about.st_mtim};
 }
 
 absl::Status ReadLocal(const std::string& path, const Fd& fd, uint64_t offset, std::span<uint8_t> bytes) {
@@ -46,7 +47,14 @@ absl::Status CheckItemBytes(const std::string& name, uint64_t bytes) {
 absl::Status DataFile::Read(uint64_t offset, std::span<uint8_t> bytes) const {
   if (remote_) return remote_->Read(offset, bytes);
   LS_ASSIGN_OR_RETURN(const LocalFile file, OpenLocal(path_));
-  return ReadLocal(path_, file.fd, offset, bytes);
+  const absl::Status read = ReadLocal(path_, file.fd, offset, bytes);
+  // Now, for it may have been written to meanwhile. By size and time, as rsync tells files apart, and not by number:
+  // some file systems (FUSE) number a file anew whenever they have forgotten it.
+  struct stat now{};
+  if (fstat(file.fd.get(), &now) != 0) return Errno(errno, "{}", path_);
+  const bool same = static_cast<uint64_t>(now.st_size) == size_ && now.st_mtim.tv_sec == written_.tv_sec &&
+                    now.st_mtim.tv_nsec == written_.tv_nsec;
+  return same ? read : HasChanged(path_);
 }
 
 absl::StatusOr<DataFile> Files::Open(const std::string& path) {
@@ -55,6 +63,7 @@ absl::StatusOr<DataFile> Files::Open(const std::string& path) {
   if (!IsUrl(path)) {
     LS_ASSIGN_OR_RETURN(const LocalFile local, OpenLocal(path));
     file.size_ = local.size;
+    file.written_ = local.written;
     return file;
   }
   const absl::StatusOr<http::Url> url = http::ParseUrl(path);

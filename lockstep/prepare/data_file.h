@@ -1,10 +1,13 @@
 // Files of which parts are read: of this machine by pread, behind http:// or https:// by range requests. What is not
-// there is an error with the path, never a bus error. No file of this machine stays open.
+// there is an error with the path, never a bus error, and so is a file that has changed since it was opened: what was
+// learnt of it then, such as where a label lies, is of other bytes. No file of this machine stays open.
 //
 //   Files files;
 //   LS_ASSIGN_OR_RETURN(const DataFile file, files.Open("http://host/train-000.tar"));
 //   LS_RETURN_IF_ERROR(file.Read(512, bytes));
 #pragma once
+
+#include <time.h>
 
 #include <map>
 #include <memory>
@@ -38,6 +41,7 @@ class DataFile {
   friend class Files;
   std::string path_;
   uint64_t size_ = 0;
+  timespec written_{};              // last, when it was opened; of this machine
   std::optional<HttpFile> remote_;  // none: of this machine
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string_view>
 
@@ -233,6 +234,10 @@ absl::Status Folder::Settle() {
     return a.folder == b.folder ? IsBefore(a.name, b.name) : IsBefore(a.folder, b.folder);
   };
   std::sort(found_.begin(), found_.end(), in_order);
+  const auto same = std::adjacent_find(found_.begin(), found_.end(), std::not_fn(in_order));
+  if (same != found_.end())  // by two ways, such as over a link: else the list has been refused already
+    return InvalidArgument("{}: the list names {} twice: expected each file once", root_,
+                           KeyOf(static_cast<uint64_t>(same - found_.begin())));
   counters_.emplace_back("files_of_other_kinds", others_);
   return absl::OkStatus();
 }

@@ -13,7 +13,7 @@ namespace lockstep::prepare {
 namespace {
 
 constexpr Seconds kFirstPause{0.1}, kLongestPause{2};  // doubled for each further one
-constexpr Seconds kLongestAnswer{30};                  // and what a megabyte per second takes
+constexpr Seconds kLongestAnswer{30};                  // and what its bytes take at this rate
 constexpr double kBytesPerSecond = 1e6;
 
 using SteadyClock = std::chrono::steady_clock;
@@ -79,6 +79,10 @@ std::optional<ContentRange> ParseContentRange(std::string_view text) {
   return range;
 }
 
+absl::Status HasChanged(const std::string& path) {
+  return DataLoss("{}: it has changed since it was opened: start the service anew", path);
+}
+
 // ---- the server ----
 
 absl::StatusOr<http::Client*> HttpOrigin::Borrow() {
@@ -131,7 +135,8 @@ absl::Status GetWhole(const std::string& url, const std::string& target, HttpOri
                       Buffer& bytes) {
   http::Request request{"GET", target, {}};
   request.max_body = most;
-  request.longest = kLongestAnswer + Seconds{static_cast<double>(most) / kBytesPerSecond};
+  request.longest = kLongestAnswer;
+  request.bytes_per_second = kBytesPerSecond;
   const absl::StatusOr<http::Answer> answer = origin.Ask(request);
   if (!answer.ok()) return At(Shown(url), answer.status());
   if (answer->status != 200) return RefusedBy(Shown(url), *answer);
@@ -172,7 +177,8 @@ absl::StatusOr<http::Answer> HttpFile::AskFor(uint64_t first, uint64_t count) co
   const bool is_strong = !etag_.empty() && !etag_.starts_with("W/");
   if (is_strong || !last_modified_.empty()) request.headers["If-Range"] = is_strong ? etag_ : last_modified_;
   request.max_body = count;
-  request.longest = kLongestAnswer + Seconds{static_cast<double>(count) / kBytesPerSecond};
+  request.longest = kLongestAnswer;
+  request.bytes_per_second = kBytesPerSecond;
   absl::StatusOr<http::Answer> answer = origin_->Ask(request);
   if (!answer.ok()) return At(url_, answer.status());
   return answer;
@@ -198,8 +204,7 @@ absl::Status HttpFile::Read(uint64_t offset, std::span<uint8_t> bytes) const {
   LS_ASSIGN_OR_RETURN(const http::Answer answer, AskFor(offset, bytes.size()));
   const std::optional<ContentRange> range = ParseContentRange(answer.content_range);
   const bool resized = answer.status == 416 || (range && range->size != size_);
-  if (!IsSame(answer) || resized || answer.status == 412)
-    return DataLoss("{}: it has changed since it was opened: start the service anew", url_);
+  if (!IsSame(answer) || resized || answer.status == 412) return HasChanged(url_);
   if (answer.status != 206) return Refused(answer);
   if (!range || !range->has_range || range->first != offset || range->last != offset + bytes.size() - 1 || answer.cut ||
       answer.body.size() != bytes.size())

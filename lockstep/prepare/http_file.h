@@ -26,6 +26,9 @@ struct ContentRange {
 };
 std::optional<ContentRange> ParseContentRange(std::string_view text);
 
+// The error of a file that is not the one that was opened.
+absl::Status HasChanged(const std::string& path);
+
 // One server. Thread-safe.
 class HttpOrigin {
  public:

@@ -1,7 +1,7 @@
 // LMDB (data.mdb, as liblmdb 0.9 writes it on 64-bit little-endian machines), read-only and without liblmdb: that maps
 // the file, so one that shrinks, or is damaged, would end the process. Values are items, in the order of their keys.
-// What is read is the state of the last commit when it was opened; who writes meanwhile may reuse pages of deleted
-// values.
+// What is read is the state of the last commit when it was opened; one that is written to later is a file that has
+// changed, of which nothing is read any more, for its pages are used again.
 #pragma once
 
 #include "lockstep/prepare/data_file.h"

@@ -139,7 +139,7 @@ TEST_F(PackedFile, DocumentsMayBeListed) {
       HasSubstr("t.npy: number 1 is 3"));
   std::filesystem::resize_file(path, 9);
   Buffer bytes;
-  EXPECT_THAT(std::string(source->Read(1, bytes).message()), HasSubstr("it ends before byte"));
+  EXPECT_THAT(std::string(source->Read(1, bytes).message()), HasSubstr("it has changed since it was opened"));
 }
 
 TEST_F(PackedFile, WhatCannotBePackedIsSaid) {

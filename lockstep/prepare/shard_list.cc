@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <unordered_map>
 
 #include "lockstep/base/number.h"
 #include "lockstep/base/split.h"
@@ -41,27 +41,33 @@ std::vector<std::string> AlternativesOf(std::string_view body) {
   }
 }
 
-std::vector<std::string> LinesOf(std::string_view text) {
+// A name in a list.
+struct Entry {
+  std::string name;
+  size_t number = 0;  // of its line, or of its entry in an index, from 1
+};
+
+std::vector<Entry> EntriesOf(std::string_view text) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // editors of some systems begin a text with it
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  std::vector<std::string> names;
-  while (!text.empty()) {
+  std::vector<Entry> entries;
+  for (size_t line = 1; !text.empty(); ++line) {
     const std::string_view name = Trim(TakeLine(text));
-    if (!name.empty() && name[0] != '#') names.emplace_back(name);
+    if (!name.empty() && name[0] != '#') entries.push_back({std::string(name), line});
   }
-  return names;
+  return entries;
 }
 
-absl::StatusOr<std::vector<std::string>> NamesInIndex(const std::string& path, const std::string& text) {
+absl::StatusOr<std::vector<Entry>> EntriesOfIndex(const std::string& path, const std::string& text) {
   const nlohmann::json index = nlohmann::json::parse(text, nullptr, false);
   const auto wrong = [&] { return InvalidArgument(R"({}: expected {{"shardlist": [{{"url": NAME}}, ...]}})", path); };
   if (!index.is_object() || !index.contains("shardlist") || !index["shardlist"].is_array()) return wrong();
-  std::vector<std::string> names;
+  std::vector<Entry> entries;
   for (const nlohmann::json& shard : index["shardlist"]) {
     if (!shard.is_object() || !shard.contains("url") || !shard["url"].is_string()) return wrong();
-    names.push_back(shard["url"].get<std::string>());
+    entries.push_back({shard["url"].get<std::string>(), entries.size() + 1});
   }
-  return names;
+  return entries;
 }
 
 // "./a/./b" is "a/b".
@@ -143,21 +149,35 @@ absl::StatusOr<std::vector<std::string>> ExpandBraces(const std::string& path) {
 
 absl::StatusOr<std::vector<std::string>> ParseShardList(const std::string& path, const std::string& text) {
   const bool is_index = IsJson(path);
-  std::vector<std::string> names;
+  std::vector<Entry> entries;
   if (is_index) {
-    LS_ASSIGN_OR_RETURN(names, NamesInIndex(path, text));
+    LS_ASSIGN_OR_RETURN(entries, EntriesOfIndex(path, text));
   } else {
-    names = LinesOf(text);
+    entries = EntriesOf(text);
   }
   const std::string folder = FolderOf(path);
   std::vector<std::string> paths;
-  for (const std::string& name : names) {
+  std::vector<size_t> numbers;  // of each path's entry
+  for (const auto& [name, number] : entries) {
     LS_ASSIGN_OR_RETURN(const std::vector<std::string> expanded, ExpandBraces(name));
     if (paths.size() + expanded.size() > kMaxListed) return InvalidArgument("{}: more than {} files", path, kMaxListed);
     for (const std::string& one : expanded) paths.push_back(Beside(folder, one, !is_index));
+    numbers.resize(paths.size(), number);
   }
+  if (const auto repeated = FindRepeated(paths))
+    return InvalidArgument("{}: {} {} names {}, as {} {} does: expected each file once", path,
+                           is_index ? "entry" : "line", numbers[repeated->second],
+                           WithoutQuery(paths[repeated->second]), is_index ? "entry" : "line",
+                           numbers[repeated->first]);
   if (paths.empty()) return InvalidArgument("{}: the list has no name in it", path);
   return paths;
+}
+
+std::optional<Repeated> FindRepeated(const std::vector<std::string>& paths) {
+  std::unordered_map<std::string_view, size_t> seen(paths.size());
+  for (size_t i = 0; i < paths.size(); ++i)
+    if (const auto [first, is_new] = seen.emplace(paths[i], i); !is_new) return Repeated{first->second, i};
+  return std::nullopt;
 }
 
 std::string Located(const std::string& path) {

@@ -4,6 +4,7 @@
 // HTTP alike: there, bytes that a URL may not have are escaped in names of a text, "%" among them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,14 @@ namespace lockstep::prepare {
 // in them, is itself. An error if there are very many.
 absl::StatusOr<std::vector<std::string>> ExpandBraces(const std::string& path);
 
-// The names in a list that lies at `path`, .json or a text, which is a path or a URL.
+// The names in a list that lies at `path`, .json or a text, which is a path or a URL. One that comes twice is an error.
 absl::StatusOr<std::vector<std::string>> ParseShardList(const std::string& path, const std::string& text);
+
+// The first of the paths that comes a second time, and where it came before: by number, from 0.
+struct Repeated {
+  size_t first = 0, second = 0;
+};
+std::optional<Repeated> FindRepeated(const std::vector<std::string>& paths);
 
 // Absolute, and without "." on its way; ".." stays, for behind a link it leads elsewhere than it reads. A URL is
 // itself.

@@ -70,6 +70,18 @@ TEST(ShardList, AByteOrderMarkIsNoPartOfTheFirstName) {
   EXPECT_THAT(Listed("/l.txt", "\xEF\xBB\xBFnew.tar\r\na.tar"), ElementsAre("/new.tar", "/a.tar"));
 }
 
+// It would be two items of one key.
+TEST(ShardList, ANameThatComesTwiceIsRefused) {
+  EXPECT_EQ(Listed("/d/l.txt", "# ours\nb.tar\n\na.tar\n./b.tar\na.tar")[0],
+            "/d/l.txt: line 5 names /d/b.tar, as line 2 does: expected each file once");
+  EXPECT_THAT(Listed("/d/l.txt", "a-{0..9}.tar\n/d/a-7.tar")[0], HasSubstr("line 2 names /d/a-7.tar, as line 1 does"));
+  EXPECT_THAT(Listed("/d/l.txt", "{a,a}.tar")[0], HasSubstr("line 1 names /d/a.tar, as line 1 does"));
+  EXPECT_EQ(Listed("http://h/i.json", R"({"shardlist": [{"url": "a.tar?s=1"}, {"url": "http://h/a.tar?s=1"}]})")[0],
+            "http://h/i.json: entry 2 names http://h/a.tar, as entry 1 does: expected each file once");
+  EXPECT_THAT(Listed("http://h/l.txt", "a.jpg?id=1\na.jpg?id=2"),
+              ElementsAre("http://h/a.jpg?id=1", "http://h/a.jpg?id=2"));
+}
+
 TEST(ShardList, NamesOfFilesAreEscapedInUrls) {
   EXPECT_THAT(
       Listed("http://h/x y/l.txt", "c at/\xC3\xBC#%20{1}.jpg\n/b c.tar?k=a%2F\nhttp://h/%20.tar"),

@@ -41,8 +41,7 @@ absl::Status DecodeSound(Bytes file, const SoundHead& head, uint64_t begin, uint
   LS_CHECK(out.size() == count * head.channels, "{} {}", out.size(), count);
   if (count == 0) return absl::OkStatus();
   if (head.codec == SoundCodec::kFlac) return DecodeFlac(file, head, begin, count, out);
-  DecodeWav(file, head, begin, count, out);
-  return absl::OkStatus();
+  return DecodeWav(file, head, begin, count, out);
 }
 
 }  // namespace lockstep::prepare

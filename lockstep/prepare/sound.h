@@ -1,6 +1,7 @@
 // Sound files as samples: FLAC (by libFLAC) and WAV (whole numbers of 8 to 32 bits, floats), told apart by their first
-// bytes. A sample is a float; a whole number of b bits is divided by 2^(b-1), so that it lies in [-1, 1). Any part is
-// decoded alone, with the same result as that part of the whole. A frame is one sample of each channel.
+// bytes. A sample is a finite float; a whole number of b bits is divided by 2^(b-1), so that it lies in [-1, 1), a
+// float of a WAV is as it is. Any part is decoded alone, with the same result as that part of the whole. A frame is one
+// sample of each channel.
 //
 //   LS_ASSIGN_OR_RETURN(const SoundHead head, ReadSoundHead(file));
 //   std::vector<float> planes(head.channels * count);
@@ -37,6 +38,6 @@ absl::Status DecodeSound(Bytes file, const SoundHead& head, uint64_t begin, uint
 absl::StatusOr<SoundHead> ReadFlacHead(Bytes file);
 absl::Status DecodeFlac(Bytes file, const SoundHead& head, uint64_t begin, uint64_t count, std::span<float> out);
 absl::StatusOr<SoundHead> ReadWavHead(Bytes file);
-void DecodeWav(Bytes file, const SoundHead& head, uint64_t begin, uint64_t count, std::span<float> out);
+absl::Status DecodeWav(Bytes file, const SoundHead& head, uint64_t begin, uint64_t count, std::span<float> out);
 
 }  // namespace lockstep::prepare

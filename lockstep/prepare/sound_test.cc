@@ -196,13 +196,34 @@ TEST(Clip, BeginsAnywhereOrInTheMiddle) {
   EXPECT_EQ(ClipBegin({.rate = 8000, .frames = 10, .random = false}, 15, {}), 2U);
 }
 
-TEST(Clip, FloatsBeyondOneAreClippedAndNoNumberIsZero) {
-  const TestSound sound{8000, 1, 32, {}};
+template <typename Number>
+std::string FloatWav(uint32_t channels, std::initializer_list<Number> values) {
   std::string data;
-  for (const float value : {2.0F, -2.0F, std::nanf(""), INFINITY}) AppendLow(data, value);
-  const std::string wav = WavOf(WavChunk("fmt ", WavFormat(3, sound)) + WavChunk("data", data));
+  for (const Number value : values) AppendLow(data, value);
+  return WavOf(WavChunk("fmt ", WavFormat(3, {8000, channels, sizeof(Number) * 8, {}})) + WavChunk("data", data));
+}
+
+TEST(Clip, FloatsBeyondOneComeAsTheyAreAndAreClippedToInt16) {
+  const std::string wav = FloatWav(1, {2.0F, -7.5F, 1.0F, -1.0F});
+  EXPECT_EQ(Clipped(wav, {.rate = 8000, .frames = 4}, {}),
+            (std::vector<float>{65'536, -245'760, 32'768, -32'768}));  // times 32,768
   EXPECT_EQ(Clipped(wav, {.rate = 8000, .frames = 4, .int16 = true}, {}),
-            (std::vector<float>{32'767, -32'768, 0, 32'767}));
+            (std::vector<float>{32'767, -32'768, 32'767, -32'768}));
+}
+
+TEST(Clip, ASampleThatIsNoFiniteNumberIsAnErrorOfWhatHasIt) {
+  for (const bool int16 : {false, true}) {
+    const auto error = [&](const std::string& wav, uint32_t frames) {
+      const Clip clip{.rate = 8000, .frames = frames, .channels = 2, .random = false, .int16 = int16};
+      std::vector<uint8_t> out(clip.bytes());
+      return std::string(Clipper().Prepare(BytesIn(wav), clip, {}, out).message());
+    };
+    const std::string nan = FloatWav(2, {0.0F, 0.0F, 0.5F, 0.5F, 0.5F, 0.5F, 0.0F, std::nanf("")});
+    EXPECT_EQ(error(nan, 4), "WAV: sample 3 is nan: expected a finite number");
+    EXPECT_EQ(error(nan, 2), "");  // from the middle
+    EXPECT_EQ(error(FloatWav(2, {0.0F, 0.0F, -INFINITY, 0.0F}), 2), "WAV: sample 1 is -inf: expected a finite number");
+    EXPECT_EQ(error(FloatWav(2, {1e300, 0.0}), 1), "WAV: sample 0 is inf: expected a finite number");
+  }
 }
 
 TEST(Clip, FromWhatIsKeptComesTheSame) {

@@ -15,13 +15,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The shards that lie in a directory.
-std::vector<std::string> ShardsIn(const std::string& path) {
-  std::vector<std::string> shards;
+struct ShardsOfDirectory {
+  std::vector<std::string> paths;
+  uint64_t beside = 0;  // what else lies there, files and folders
+};
+absl::StatusOr<ShardsOfDirectory> ShardsIn(const std::string& path) {
+  ShardsOfDirectory shards;
   std::error_code error;
-  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
-    if (it->path().extension() == ".tar") shards.push_back(it->path().string());
-  std::sort(shards.begin(), shards.end());
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".tar") {
+      shards.paths.push_back(it->path().string());
+    } else {
+      ++shards.beside;
+    }
+  }
+  if (error) return ErrnoError(error.value(), path);
+  std::sort(shards.paths.begin(), shards.paths.end());
   return shards;
 }
 
@@ -43,8 +52,8 @@ absl::StatusOr<std::unique_ptr<Source>> OpenDirectory(Files& files, const std::s
     LS_ASSIGN_OR_RETURN(DataFile file, files.Open(data.string()));
     return OpenLmdb(std::move(file));
   }
-  const std::vector<std::string> shards = ShardsIn(path);
-  return shards.empty() ? OpenFolder(path) : OpenTar(files, path, shards);
+  LS_ASSIGN_OR_RETURN(const ShardsOfDirectory shards, ShardsIn(path));
+  return shards.paths.empty() ? OpenFolder(path) : OpenTar(files, path, shards.paths, shards.beside);
 }
 
 absl::StatusOr<std::unique_ptr<Source>> OpenTokenFile(Files& files, const SourceSpec& spec) {
@@ -77,6 +86,9 @@ absl::StatusOr<std::unique_ptr<Source>> OpenAny(Files& files, const SourceSpec& 
   if (!fs::exists(status)) {
     LS_ASSIGN_OR_RETURN(std::vector<std::string> paths, ExpandBraces(spec.path));
     std::transform(paths.begin(), paths.end(), paths.begin(), Located);
+    if (const auto repeated = FindRepeated(paths))
+      return InvalidArgument("{}: it stands for {} twice: expected each file once", WithoutQuery(spec.path),
+                             WithoutQuery(paths[repeated->second]));
     if (paths.size() > 1) return OpenSeveral(files, spec.path, FolderOf(BeforeBraces(spec.path)), paths);
     if (!IsUrl(spec.path)) return ErrnoError(error ? error.value() : ENOENT, spec.path);
   }

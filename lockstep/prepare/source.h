@@ -1,7 +1,8 @@
 // A data set: items that are read by number, from any thread. What an item is, `format()` says: the bytes of an image
 // or a sound file, an array of one shape, or a window of tokens. Opening reads names and places, never the items; no
-// file stays open (a set may have more shards than a process may have files), nothing is mapped: a file that shrinks or
-// vanishes is an error of the item that was to be read, with its path, and nothing else.
+// file stays open (a set may have more shards than a process may have files), nothing is mapped: a file that vanishes,
+// or one of several items that has changed since it was opened, is an error of the item that was to be read, with its
+// path, and nothing else.
 //
 //   LS_ASSIGN_OR_RETURN(std::unique_ptr<Source> source, OpenSource({.path = "/data/train"}));
 //   Buffer bytes;

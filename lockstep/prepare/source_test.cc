@@ -87,6 +87,17 @@ TEST_F(Folder, WhatAListNamesElsewhereIsOfNoClass) {
   EXPECT_EQ(ItemsOf(*whole), "-1 " + root_ + "/set/cat/0.jpg, ");
 }
 
+TEST_F(Folder, AFileThatIsNamedTwiceIsRefused) {
+  Write("set/cat/0.jpg", "c");
+  fs::create_directory_symlink(root_ + "/set", root_ + "/link");
+  EXPECT_THAT(ErrorOf({.path = Write("set/link.txt", "cat/0.jpg\n" + root_ + "/link/cat/0.jpg\n")}),
+              HasSubstr("/set/: the list names cat/0.jpg twice"));
+  EXPECT_THAT(ErrorOf({.path = Write("set/line.txt", "cat/0.jpg\n./cat/0.jpg\n")}),
+              HasSubstr("line.txt: line 2 names " + root_ + "/set/cat/0.jpg, as line 1 does"));
+  EXPECT_THAT(ErrorOf({.path = root_ + "/set/{cat,cat}/0.jpg"}),
+              HasSubstr("{cat,cat}/0.jpg: it stands for " + root_ + "/set/cat/0.jpg twice"));
+}
+
 TEST_F(Folder, BracesStandForFilesBelowWhatIsBeforeThem) {
   for (const char* name : {"cat/0.jpg", "dog/0.jpg", "dog/br{1}.jpg"}) Write(name, name);
   const auto source = Open({.path = root_ + "/{cat,dog}/{0..0}.jpg"});
@@ -153,6 +164,15 @@ TEST_F(Tar, SamplesOfSound) {
   EXPECT_EQ(source->item(0).label, 4);
   EXPECT_EQ(ReadItem(*source, 1), "three");
   EXPECT_THAT(source->counters(), testing::Contains(testing::Pair("samples_without_sound", 1U)));
+}
+
+TEST_F(Tar, WhatLiesBesideShardsIsCounted) {
+  Write("a.tar", TarEntry("1.jpg", "one"));
+  EXPECT_THAT(Open({.path = root_})->counters(), testing::Each(testing::Pair(testing::_, 0U)));
+  for (const char* name : {"cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "index.json", "3.jpg"}) Write(name, name);
+  const auto source = Open({.path = root_});
+  EXPECT_EQ(source->size(), 1U);
+  EXPECT_THAT(source->counters(), testing::Contains(testing::Pair("files_and_folders_beside_shards", 4U)));
 }
 
 TEST_F(Tar, ShardsByBracesAndByAList) {
@@ -268,12 +288,64 @@ TEST_F(Tar, WhatIsDamagedIsSaidWithItsPlace) {
               HasSubstr("expected a number"));
 }
 
-TEST_F(Tar, AShardThatShrinksIsAnErrorOfItsItem) {
-  const std::string path = Write("a.tar", TarEntry("1.jpg", "one") + TarEntry("2.jpg", "two"));
+// Else whatever follows would be left out in silence.
+TEST_F(Tar, BehindItsEndAreZerosAndNothingElse) {
+  const std::string one = TarEntry("1.jpg", "one"), two = TarEntry("2.jpg", "two"), block(512, '\0');
+  for (const size_t zeros : {0, 1, 2, 21}) {  // 21: one before the end of a record, so that a second was begun
+    const std::string path = Write("a.tar", one + two + std::string(zeros * 512, '\0'));
+    EXPECT_EQ(Open({.path = path})->size(), 2U) << zeros;
+  }
+  const auto error = [&](const std::string& content) { return ErrorOf({.path = Write("b.tar", content)}); };
+  std::string zeroed = one + two;
+  std::fill_n(zeroed.begin() + 1024, 512, '\0');
+  EXPECT_THAT(error(zeroed),
+              HasSubstr("b.tar: a block of zeros at byte 1024 ends the archive, but byte 1536 is not 0"));
+  EXPECT_THAT(error(one + kTarEnd + two), HasSubstr("byte 1024 ends the archive, but byte 2048 is not 0"));
+  const std::string padding(21 * 512, '\0');
+  EXPECT_THAT(error(one + padding + two), HasSubstr("byte 1024 ends the archive, but byte 11776 is not 0"));
+  EXPECT_THAT(error(one + padding + block),
+              HasSubstr("b.tar: 11264 bytes of zeros from byte 1024 on: expected at most 10752"));
+  EXPECT_THAT(error(one + padding + block + two), HasSubstr("truncate --size=2048"));
+}
+
+// Its map may take more blocks than its size says, and its content is without the zeros.
+TEST_F(Tar, SparseMembersAreRefused) {
+  const std::string one = TarEntry("1.jpg", "one");
+  EXPECT_THAT(ErrorOf({.path = Write("gnu.tar", one + TarEntry("d/2.jpg", "two", 'S'))}),
+              HasSubstr("gnu.tar: d/2.jpg is sparse"));
+  EXPECT_THAT(ErrorOf({.path = Write("pax.tar", one + TarEntry("x", "22 GNU.sparse.major=1\n", 'x') +
+                                                    TarEntry("GNUSparseFile.7/2.jpg", "two"))}),
+              HasSubstr("pax.tar: GNUSparseFile.7/2.jpg is sparse"));
+}
+
+// What was another file when it was opened: labels and places are that one's.
+TEST_F(Tar, AShardThatChangesIsAnErrorOfItsItems) {
+  const auto shard = [](const std::string& first, const std::string& second) {
+    return TarEntry("1.jpg", first) + TarEntry("1.cls", first) + TarEntry("2.jpg", second) + TarEntry("2.cls", second);
+  };
+  const std::string path = Write("a.tar", shard("1", "2"));
+  const fs::file_time_type written = fs::last_write_time(path);
   const auto source = Open({.path = path});
-  fs::resize_file(path, 1100);
-  EXPECT_EQ(ReadItem(*source, 0), "one");
-  EXPECT_THAT(ReadItem(*source, 1), HasSubstr("a.tar: it ends before byte 1536"));
+  EXPECT_EQ(ReadItem(*source, 0) + ReadItem(*source, 1), "12");
+  const auto expect_changed = [&](const std::string& how) {
+    for (uint64_t item : {0U, 1U})
+      EXPECT_THAT(ReadItem(*source, item), HasSubstr("a.tar: it has changed since it was opened")) << how;
+  };
+  const std::string other = Write("b", shard("2", "1"));
+  fs::last_write_time(other, written + std::chrono::nanoseconds(1));
+  fs::rename(other, path);
+  expect_changed("replaced");
+  Write("a.tar", shard("2", "1"));
+  fs::last_write_time(path, written - std::chrono::seconds(1));
+  expect_changed("written in place, by the clock of another machine");
+  Write("a.tar", shard("1", "2"));
+  fs::last_write_time(path, written);
+  EXPECT_EQ(ReadItem(*source, 0) + ReadItem(*source, 1), "12");
+  for (const uint64_t size : {uint64_t{1100}, uint64_t{8192}}) {
+    fs::resize_file(path, size);
+    fs::last_write_time(path, written);
+    expect_changed(size == 1100 ? "cut short" : "appended to");
+  }
 }
 
 TEST_F(Tar, MoreShardsThanAProcessMayOpenFiles) {
@@ -357,7 +429,7 @@ TEST_F(RecordFile, TokensComeInWindowsThatShareOne) {
   EXPECT_THAT(ErrorOf({.path = path, .tokens_per_item = 10}), HasSubstr("an item takes"));
   EXPECT_THAT(ErrorOf({.path = path}), HasSubstr("tokens per item"));
   fs::resize_file(path, 9);
-  EXPECT_THAT(ReadItem(*source, 1), HasSubstr("it ends before byte"));
+  EXPECT_THAT(ReadItem(*source, 1), HasSubstr("a.bin: it has changed since it was opened"));
 }
 
 }  // namespace

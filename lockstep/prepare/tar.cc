@@ -12,6 +12,8 @@ namespace {
 
 constexpr uint64_t kBlock = 512;
 constexpr uint64_t kMaxText = 1 << 20;  // of a long name, or of a pax header
+// What tar writes at once, if not told otherwise. Two blocks of zeros end an archive, and fill the record they are in.
+constexpr uint64_t kRecord = 20 * kBlock, kMaxEnd = kRecord + kBlock;
 
 using Block = std::array<uint8_t, kBlock>;
 
@@ -62,6 +64,7 @@ std::string NameOf(const Block& block) {
 struct PaxNotes {
   std::optional<std::string> path;
   std::optional<uint64_t> size;
+  bool is_sparse = false;
 };
 
 bool TakePaxLine(std::string_view line, PaxNotes& notes) {
@@ -69,6 +72,7 @@ bool TakePaxLine(std::string_view line, PaxNotes& notes) {
   if (equals == std::string_view::npos) return false;
   const std::string_view key = line.substr(0, equals), value = line.substr(equals + 1);
   if (key == "path") notes.path = value;
+  if (key.starts_with("GNU.sparse.")) notes.is_sparse = true;
   if (key != "size") return true;
   notes.size = WholeNumber<uint64_t>(value);
   return notes.size.has_value();
@@ -100,6 +104,7 @@ class Lister {
  private:
   absl::StatusOr<bool> Next();
   absl::Status Take(const Block& block, uint64_t bytes);
+  absl::Status CheckEnd();
   absl::StatusOr<std::string> Text(uint64_t bytes);
   absl::Status Wrong(std::string_view what) const {
     return DataLoss("{}: {} in the header at byte {}", file_.path(), what, at_);
@@ -128,8 +133,11 @@ absl::Status Lister::Take(const Block& block, uint64_t bytes) {
     return absl::OkStatus();
   }
   if (type == 'g') return absl::OkStatus();  // of all members: nothing of it matters here
+  const std::string name = notes_.path ? *notes_.path : NameOf(block);
+  if (type == 'S' || notes_.is_sparse)
+    return InvalidArgument("{}: {} is sparse: expected an archive that tar wrote without -S", file_.path(), name);
   if (type == '0' || type == '\0' || type == '7') {
-    members_.push_back({notes_.path ? *notes_.path : NameOf(block), at_ + kBlock, bytes, {}});
+    members_.push_back({name, at_ + kBlock, bytes, {}});
     if (bytes <= kMaxShort) {
       LS_ASSIGN_OR_RETURN(members_.back().text, Text(bytes));
     }
@@ -140,13 +148,34 @@ absl::Status Lister::Take(const Block& block, uint64_t bytes) {
   return absl::OkStatus();
 }
 
+absl::Status Lister::CheckEnd() {
+  const uint64_t rest = file_.size() - at_;
+  std::vector<uint8_t> end(std::min(rest, kMaxEnd + kBlock));  // what follows a record of zeros is looked at, too
+  LS_RETURN_IF_ERROR(near_.Read(at_, end));
+  const auto other = std::find_if(end.begin(), end.end(), [](uint8_t byte) { return byte != 0; });
+  if (other != end.end())
+    return DataLoss(
+        "{}: a block of zeros at byte {} ends the archive, but byte {} is not 0: expected no damaged header, and no "
+        "archive behind another (tar --concatenate joins them)",
+        file_.path(), at_, at_ + static_cast<uint64_t>(other - end.begin()));
+  if (rest > kMaxEnd)
+    return DataLoss(
+        "{}: {} bytes of zeros from byte {} on: expected at most {} behind the last member. Was it written to the end? "
+        "If so, in larger records than usual (tar -b): then truncate --size={} leaves out what is too much",
+        file_.path(), rest, at_, kMaxEnd, at_ + 2 * kBlock);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> Lister::Next() {
   // A block of zeros ends it; so does the end of the file, as tar has it.
   if (at_ == file_.size()) return false;
   if (file_.size() - at_ < kBlock) return Wrong("the end of the file");
   Block block;
   LS_RETURN_IF_ERROR(near_.Read(at_, block));
-  if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) return false;
+  if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) {
+    LS_RETURN_IF_ERROR(CheckEnd());
+    return false;
+  }
   if (!SumIsRight(block)) return Wrong(members_.empty() ? "no tar archive: a wrong sum" : "a wrong sum");
   std::optional<uint64_t> bytes = SizeOf(block);
   const char type = static_cast<char>(block[156]);

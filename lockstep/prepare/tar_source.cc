@@ -104,6 +104,9 @@ class ShardScan {
 class TarShards final : public Source {
  public:
   absl::Status Scan(Files& files, const std::string& what, const std::vector<std::string>& paths);
+  void CountBeside(uint64_t beside) {
+    if (beside > 0) counters_.emplace_back("files_and_folders_beside_shards", beside);
+  }
 
   uint64_t size() const override { return samples_.size(); }
   std::string KeyOf(uint64_t index) const override {
@@ -157,9 +160,10 @@ absl::Status TarShards::Scan(Files& files, const std::string& what, const std::v
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Source>> OpenTar(Files& files, const std::string& what,
-                                                const std::vector<std::string>& paths) {
+                                                const std::vector<std::string>& paths, uint64_t beside) {
   auto shards = std::make_unique<TarShards>();
   LS_RETURN_IF_ERROR(shards->Scan(files, what, paths));
+  shards->CountBeside(beside);
   return std::unique_ptr<Source>(std::move(shards));
 }
 

@@ -1,5 +1,7 @@
 // "Multimedia Programming Interface and Data Specifications 1.0" (1991) and WAVE_FORMAT_EXTENSIBLE: RIFF, a length,
 // WAVE, chunks of name, length and content; "fmt " says what the samples in "data" are.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -90,7 +92,7 @@ absl::StatusOr<SoundHead> ReadWavHead(Bytes file) {
   return DataLoss("WAV: there are no samples in it");
 }
 
-void DecodeWav(Bytes file, const SoundHead& head, uint64_t begin, uint64_t count, std::span<float> out) {
+absl::Status DecodeWav(Bytes file, const SoundHead& head, uint64_t begin, uint64_t count, std::span<float> out) {
   const size_t width = head.bits / 8, block = width * head.channels;
   LS_CHECK(head.offset + (begin + count) * block <= file.size(), "{} {} {}", head.offset, begin, count);
   const auto spread = head.floats  ? (width == 4 ? Spread<4, FloatSample<float>> : Spread<8, FloatSample<double>>)
@@ -99,6 +101,12 @@ void DecodeWav(Bytes file, const SoundHead& head, uint64_t begin, uint64_t count
                       : width == 3 ? Spread<3, WholeSample<3>>
                                    : Spread<4, WholeSample<4>>;
   spread(file.data() + head.offset + begin * block, head.channels, count, out.data());
+  if (!head.floats) return absl::OkStatus();
+  // One of them in a batch makes whatever is trained with it none, too.
+  const auto none = std::ranges::find_if(out, [](float sample) { return !std::isfinite(sample); });
+  if (none == out.end()) return absl::OkStatus();
+  return DataLoss("WAV: sample {} is {}: expected a finite number",
+                  begin + static_cast<uint64_t>(none - out.begin()) % count, *none);
 }
 
 }  // namespace lockstep::prepare
