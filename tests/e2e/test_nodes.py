@@ -77,6 +77,9 @@ class Nodes(NodesTest):
         self.a.wait("what a fault costs now", lambda: "while the agent of node b is away: a fault now costs the steps since" in self.a.stderr())
         self.b.resume()
         self.a.wait("the agent to be back", lambda: self.lost_agents()[0]["closed"])
+        at = self.a.status()["checkpoint"]["step"]
+        self.a.wait("checkpoints to go on", lambda: self.a.status()["checkpoint"]["step"] > at + 1)
+        self.assertEqual([], self.a.status()["checkpoint"]["waits_for"], self.a)
         os.kill(self.b.pids()[1], signal.SIGKILL)
         self.finish()
         self.assertEqual([["3"]], self.a.suspects(), self.a)
