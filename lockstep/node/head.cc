@@ -276,7 +276,7 @@ Json Head::Status() const {
   }
   Json status = control::StatusReport(state(), control::Together(observed), now);
   status["nodes"] = nodes;
-  if (conductor_->nodes() > 1) status["checkpoint"]["waits_for"] = conductor_->LostBeside(-1);
+  if (conductor_->nodes() > 1) status["checkpoint"]["waits_for"] = conductor_->WaitsFor();
   if (plan_watch_) status["plan"] = plan_watch_->Report(judge_->step_time(), state().spec.ranks);
   status["journal_errors"] = coordinator_->journal_errors();
   status["unreadable_messages"] = unreadable_;
