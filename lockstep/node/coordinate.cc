@@ -51,9 +51,9 @@ class CoordinatorProcess {
     const Endpoint endpoint = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
     const bool on_all = ListenAddress(endpoint).starts_with("[::]:");
     const bool any = endpoint.host == "0.0.0.0" || endpoint.host == "::";
-    view_.Line(fmt::format("the coordinator of {} listens on {}{}; its run directory is {}", spec_.job,
-                           options_.nodes.endpoint, on_all ? " and all other addresses of this machine" : "",
-                           spec_.run_dir));
+    view_.Line(fmt::format("the coordinator{} listens on {}{}; its run directory is {}",
+                           job.name.empty() ? "" : " of " + job.name, options_.nodes.endpoint,
+                           on_all ? " and all other addresses of this machine" : "", spec_.run_dir));
     if (on_all && !any && IsOwnAddress(endpoint.host, true).ok())
       view_.Line(fmt::format("{} is no address of this machine: agents find it there only if that is forwarded here",
                              endpoint.host));
@@ -265,8 +265,7 @@ absl::StatusOr<int> Coordinate(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(spec.run_token, MakeToken());
   LS_ASSIGN_OR_RETURN(spec.run_dir, MakeCoordinatorDir(options.run_dir, spec));
   BlockSignals(options.stop_signals);
-  control::JobSpec job = MakeJob(options);
-  job.name = spec.job;
+  const control::JobSpec job = MakeJob(options);
   const std::string run_dir = spec.run_dir;
   const bool is_new = !HoldsRun(run_dir);
   CoordinatorProcess process(options, std::move(spec));

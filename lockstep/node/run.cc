@@ -164,6 +164,7 @@ control::Join Node::OwnJoin() const {
   join.first_epoch = first_epoch_;
   join.rdzv_id = spec_.torchrun.run_id;
   join.layout = spec_.layout;
+  join.job = spec_.job;
   return join;
 }
 
