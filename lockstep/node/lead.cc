@@ -36,7 +36,7 @@ Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listen
              .line = listener_.line}) {}
 
 absl::Status Lead::Open() {
-  LS_RETURN_IF_ERROR(Scheduler::Check(options_));
+  if (!options_.resumes) LS_RETURN_IF_ERROR(Scheduler::Check(options_));  // else it is said, and goes without
   if (!options_.nodes.endpoint.empty()) {
     const Endpoint endpoint = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
     LS_ASSIGN_OR_RETURN(
