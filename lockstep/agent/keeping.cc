@@ -19,11 +19,6 @@ Bytes LimitOf(const RunSpec& spec) {
   return available.ok() ? Bytes{available->value / 2} : Bytes{};
 }
 
-void Remember(std::set<control::CheckpointId>& some, const control::CheckpointId& id) {
-  some.insert(id);
-  if (some.size() > kRemembered) some.erase(some.begin());
-}
-
 // Nothing mapped: it has gone meanwhile.
 keep::OwnPart PartOf(const RunSpec& spec, const control::CheckpointId& id, const ls_board& board,
                      std::shared_ptr<const MappedBuffers> mapped) {
@@ -73,7 +68,8 @@ void Keeping::Kept(const checkpoint::Point& point) {
   if (!std::exchange(why_alone_, "").empty())
     listener_.note(fmt::format("checkpoints are kept by node {} again", keeper_name_));
   alone_since_ = {};
-  Remember(kept_, ToId(point));
+  kept_.insert(ToId(point));
+  if (kept_.size() > kRemembered) kept_.erase(kept_.begin());
   listener_.kept();
 }
 
@@ -102,12 +98,14 @@ bool Keeping::IsKept(const control::CheckpointId& id) {
   return kept_.contains(id) || !why_alone_.empty();
 }
 
+// The sender goes on with what it is offered last. An agent that is just back finds both slots of a rank whole, in any
+// order: what is older than the newest would take its place, and nobody offers that again.
 void Keeping::Offer(const control::CheckpointId& id, const ls_board& board,
                     std::shared_ptr<const MappedBuffers> mapped) {
-  if (offered_.contains(id)) return;
+  if (offered_ && id <= *offered_) return;
   keep::OwnPart part = PartOf(spec_, id, board, std::move(mapped));
   if (part.mapping == nullptr) return;
-  Remember(offered_, id);
+  offered_ = id;
   if (std::exchange(followed_, id.epoch) != id.epoch) traffic_.Follow(AliveTrails(spec_));
   if (keeper_name_.empty() && alone_since_.value == 0) alone_since_ = clock_.Now();
   sender_->Offer(std::move(part));
@@ -136,7 +134,7 @@ std::vector<control::Replica> Keeping::Replicas() const {
 
 void Keeping::BeginAnew() {
   kept_.clear();
-  offered_.clear();
+  offered_.reset();
   why_alone_.clear();
   alone_since_ = {};
   keeper_->store().Clear();
@@ -144,7 +142,7 @@ void Keeping::BeginAnew() {
 
 void Keeping::Forget() {
   kept_.clear();
-  offered_.clear();
+  offered_.reset();
   keeper_name_.clear();
   why_alone_.clear();
   alone_since_ = {};

@@ -43,7 +43,7 @@ class Keeping {
   void SendTo(const control::KeepWith& keeper);
   // It exists twice, or nobody can keep it.
   bool IsKept(const control::CheckpointId& id);
-  // Whole on this node, and to stay until it is committed. Offered again, it is not sent again.
+  // Whole on this node, and to stay until it is committed. Offered again, or after a newer one, it is not sent again.
   void Offer(const control::CheckpointId& id, const ls_board& board, std::shared_ptr<const MappedBuffers> mapped);
   // What others sent is given up by the rule for ranks: this is committed, and of `epoch` nothing else up to dead_step.
   void GiveUp(const control::CheckpointId& committed, int64_t dead_step, EpochId epoch);
@@ -64,7 +64,8 @@ class Keeping {
   const Clock& clock_;
   const Listener listener_;
   Mailbox mailbox_;
-  std::set<control::CheckpointId> kept_, offered_;  // the newest few
+  std::set<control::CheckpointId> kept_;          // the newest few
+  std::optional<control::CheckpointId> offered_;  // the newest
   Nanos alone_since_;        // something was to be kept, and nobody was in reach to do it; 0: somebody is
   bool was_spoilt_ = false;  // by the newest trouble: what was sent; else nobody was in reach
   std::string why_alone_;    // nobody can: then checkpoints count without

@@ -30,12 +30,23 @@ class KeptBySomebody : public testing::Test {
   }
   ~KeptBySomebody() override { mailbox_.Close(); }
 
-  // Wants nothing of it, and says so of the checkpoint.
-  void Answer(keep::Connection& connection, const absl::Status& status) {
-    EXPECT_EQ(absl::OkStatus(), keep::ReadOutline(connection).status());
+  // The first who comes, greeted.
+  keep::Connection Guest(const std::stop_token& stop) {
+    pollfd one{socket_.get(), POLLIN, 0};
+    poll(&one, 1, -1);
+    keep::Connection connection(Fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)), stop);
+    keep::Greeting greeting;
+    EXPECT_EQ(absl::OkStatus(), connection.Read(greeting));
+    return connection;
+  }
+  // Wants nothing of it, and says so of the checkpoint, the step of which is the value.
+  int64_t Answer(keep::Connection& connection, const absl::Status& status) {
+    const auto outline = keep::ReadOutline(connection);
+    EXPECT_EQ(absl::OkStatus(), outline.status());
     EXPECT_EQ(absl::OkStatus(), keep::WriteAnswer(connection, absl::OkStatus()));
     EXPECT_EQ(absl::OkStatus(), keep::WriteWanted(connection, 1, {}));
     EXPECT_EQ(absl::OkStatus(), keep::WriteAnswer(connection, status));
+    return outline.ok() ? outline->point.step.value() : -1;
   }
   void Offer(Keeping& keeping, int64_t step) {
     const checkpoint::TestSlot content = checkpoint::MakeTestSlot(1);
@@ -62,11 +73,7 @@ class KeptBySomebody : public testing::Test {
     EXPECT_EQ(absl::OkStatus(), keeping.Open());
     keeping.SendTo({"b", "127.0.0.1", port_});
     const std::jthread keeper([&](const std::stop_token& stop) {
-      pollfd one{socket_.get(), POLLIN, 0};
-      poll(&one, 1, -1);
-      keep::Connection connection(Fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)), stop);
-      keep::Greeting greeting;
-      EXPECT_EQ(absl::OkStatus(), connection.Read(greeting));
+      keep::Connection connection = Guest(stop);
       Answer(connection, answer);
       mailbox_.Post([&] { Offer(keeping, 2); });
       Answer(connection, absl::OkStatus());
@@ -90,6 +97,26 @@ class KeptBySomebody : public testing::Test {
 TEST_F(KeptBySomebody, WhoHasNoRoomIsNotWaitedFor) {
   EXPECT_TRUE(CountsAfter(FailedPrecondition("no room")));
   EXPECT_THAT(notes_, ElementsAre(HasSubstr("node b keeps no copy"), "checkpoints are kept by node b again"));
+}
+
+// An agent that is just back finds both slots of its ranks whole, and whatever the order, the newer one must be kept:
+// the older one is committed everywhere, and ranks wait for the newer one to be so.
+TEST_F(KeptBySomebody, OfWhatIsFoundAtOnceTheNewestIsKept) {
+  std::vector<int64_t> came;
+  Keeping keeping(spec_, poller_, clock_, {.note = [](const std::string&) {}, .kept = [] {}});
+  EXPECT_EQ(absl::OkStatus(), keeping.Open());
+  const std::jthread keeper([&](const std::stop_token& stop) {
+    keep::Connection connection = Guest(stop);
+    came.push_back(Answer(connection, absl::OkStatus()));
+    mailbox_.Post([&] { Offer(keeping, 4); });
+    came.push_back(Answer(connection, absl::OkStatus()));
+    mailbox_.Post([&] { poller_.Stop(); });
+  });
+  Offer(keeping, 3);
+  Offer(keeping, 2);
+  keeping.SendTo({"b", "127.0.0.1", port_});
+  poller_.Run(Seconds{1}, [] {});
+  EXPECT_THAT(came, ElementsAre(3, 4));
 }
 
 // A checkpoint that can't become whole is written over while it is sent: the one before it is kept still, and if this

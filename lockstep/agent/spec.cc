@@ -66,6 +66,7 @@ Json ToJson(const RunSpec& spec) {
           {"checkpoint_flush_limit_s", spec.checkpoint_flush_limit.value},
           {"layout", spec.layout},
           {"feeds", std::move(feeds)},
+          {"watching", spec.watching.empty() ? Json::object() : Json::parse(spec.watching, nullptr, false)},
           {"adoption_s", spec.adoption.value}};
 }
 
@@ -123,6 +124,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     for (const Json& feed : json.value("feeds", Json::array()))
       spec.feeds.push_back({feed.at("data").get<std::string>(), feed.at("name").get<std::string>(),
                             feed.value("options", std::vector<std::string>{})});
+    if (json.contains("watching")) spec.watching = json["watching"].dump();
     take("adoption_s", spec.adoption.value);
     reading = "torchrun";
     LS_ASSIGN_OR_RETURN(spec.torchrun, TorchrunFromJson(json.value("torchrun", Json())));

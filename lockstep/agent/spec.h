@@ -59,6 +59,7 @@ struct RunSpec {
   Seconds checkpoint_flush_limit{120};  // a flush that takes longer is given up
   std::string layout{};                 // of the job, as JSON, for the manifest; empty: not known
   std::vector<FeedSpec> feeds{};        // names are different
+  std::string watching{};               // what whoever watches was asked for, as JSON; empty: not known
   Seconds adoption{60};                 // without an agent this long, the starter ends the job
 };
 

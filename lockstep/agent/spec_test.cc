@@ -18,6 +18,7 @@ TEST(RunSpec, ComesBackFromItsJson) {
   spec.start_method = StartMethod::kExec;
   spec.checkpoint_budget = Bytes{5};
   spec.allow_drill = true;
+  spec.watching = R"({"webhook":"http://x/"})";
   spec.feeds = {{"/data/photos", "photos"}, {"/data/x.tar", "x", {"--cache", "7M"}}};
   spec.torchrun = {.run_id = "job7",
                    .role = "trainer",
@@ -31,6 +32,7 @@ TEST(RunSpec, ComesBackFromItsJson) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(ToJson(*back), ToJson(spec));
   EXPECT_EQ(back->feeds, spec.feeds);
+  EXPECT_EQ(back->watching, spec.watching);
 }
 
 TEST(RunSpec, ATornFileIsOneError) {

@@ -35,6 +35,9 @@ absl::StatusOr<int> Start(Flags& flags, const CLI::App& command) {
   node::RunOptions& options = flags.options;
   options.live_view = !flags.no_view;
   options.nodes.join_timeout = Seconds{static_cast<double>(flags.join_timeout)};
+  if (!flags.resume.empty() && options.journal.empty())
+    LS_RETURN_IF_ERROR(GoOnAsBefore(flags.resume, command, options));
+  LS_RETURN_IF_ERROR(CheckServing(command, options));
   LS_RETURN_IF_ERROR(ReadFilesOf(options));
   node::StandBehindInit();
   if (!options.journal.empty()) LS_RETURN_IF_ERROR(CheckJournal(flags));

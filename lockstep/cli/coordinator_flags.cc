@@ -1,9 +1,21 @@
 #include "lockstep/cli/coordinator_flags.h"
 
+#include <algorithm>
+
 #include "lockstep/cli/checks.h"
 #include "lockstep/node/install.h"
+#include "lockstep/node/kept_options.h"
+#include "lockstep/node/run_dir.h"
 
 namespace lockstep::cli {
+namespace {
+
+bool IsGiven(const CLI::App& command, const std::string& flag) {
+  const CLI::Option* option = command.get_option_no_throw(flag);
+  return option != nullptr && option->count() > 0;
+}
+
+}  // namespace
 
 absl::StatusOr<control::Policy> FindPolicy(const std::string& name) {
   LS_ASSIGN_OR_RETURN(const std::string path, node::FindPreset("policy", name));
@@ -17,6 +29,39 @@ absl::Status ReadFilesOf(node::RunOptions& options) {
   if (!options.plan_file.empty()) {
     LS_ASSIGN_OR_RETURN(options.plan, control::ReadPlannedStep(options.plan_file));
   }
+  return absl::OkStatus();
+}
+
+absl::Status GoOnAsBefore(const std::string& run_dir, const CLI::App& command, node::RunOptions& options) {
+  LS_ASSIGN_OR_RETURN(const std::string found, node::FindRunDir(run_dir));
+  LS_ASSIGN_OR_RETURN(const agent::RunSpec spec, agent::ReadRunSpec(found));
+  const auto given = [&](const std::string& flag) { return IsGiven(command, flag); };
+  if (const absl::Status taken = node::TakeKept(spec.watching, given, options); !taken.ok())
+    return At(found + "/run.json", taken);
+  if (!options.plan_file.empty() && !given("--plan")) {
+    if (const auto plan = control::ReadPlannedStep(options.plan_file); !plan.ok()) {
+      options.notices.push_back("goes on without --plan: " + Message(plan.status()));
+      options.plan_file.clear();
+    }
+  }
+  std::vector<std::string> follows = node::KeptFlags();
+  follows.insert(follows.end(), {"--resume", "--no-view", "--job-file", "--nproc-per-node"});
+  std::string late;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0 || std::ranges::count(follows, option->get_name()) > 0) continue;
+    late += (late.empty() ? "" : ", ") + option->get_name();
+  }
+  if (!late.empty())
+    options.notices.push_back(fmt::format("no effect with --resume: {}; the run goes on as it began", late));
+  return absl::OkStatus();
+}
+
+absl::Status CheckServing(const CLI::App& command, const node::RunOptions& options) {
+  if (options.metrics_port >= 0) return absl::OkStatus();
+  for (const char* flag : {"--token-file", "--metrics-host"})
+    if (IsGiven(command, flag))
+      return InvalidArgument("{} needs --metrics-port, for nothing is served without: a port, or 0 for any free one",
+                             flag);
   return absl::OkStatus();
 }
 

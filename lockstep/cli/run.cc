@@ -123,9 +123,11 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
       LS_RETURN_IF_ERROR(CheckText(fmt::format("the variable {}", name), value));
   options.command = command;
   options.live_view = !flags.no_view;
+  if (!flags.resume.empty()) LS_RETURN_IF_ERROR(GoOnAsBefore(flags.resume, run, options));
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));
   LS_RETURN_IF_ERROR(flags.torchrun.Apply(options));  // knows the number of ranks by now
   LS_RETURN_IF_ERROR(CheckLayout(flags));
+  LS_RETURN_IF_ERROR(CheckServing(run, options));
   NoteWhatOthersDecide(flags, run, options);
   LS_RETURN_IF_ERROR(ReadFilesOf(options));
   if (options.cluster != "none" && options.nodes.several() && options.standby_job.empty() && flags.resume.empty())

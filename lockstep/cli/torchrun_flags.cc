@@ -341,7 +341,9 @@ absl::Status TorchrunFlags::ApplyOutput(node::RunOptions& options) const {
 
 absl::Status TorchrunFlags::ApplySignals(node::RunOptions& options) const {
   // sbatch --signal=USR1@60 is how Slurm says that the time is nearly up: save, then leave.
-  if (!Given("signals-to-handle") && std::getenv("SLURM_JOB_ID") != nullptr) options.stop_signals.push_back(SIGUSR1);
+  const bool has_it = std::ranges::count(options.stop_signals, SIGUSR1) > 0;  // as the run began
+  if (!Given("signals-to-handle") && !has_it && std::getenv("SLURM_JOB_ID") != nullptr)
+    options.stop_signals.push_back(SIGUSR1);
   if (!Given("signals-to-handle")) return absl::OkStatus();
   options.stop_signals.clear();
   for (const std::string& name : Split(Text("signals-to-handle"), ',')) {

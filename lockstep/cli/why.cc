@@ -38,7 +38,9 @@ void AddWhy(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<WhyFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand(
       "why", "Tell an incident as a story: what was seen, considered, refused and done, and what it cost");
-  command->add_option("INCIDENT", flags->incident, "Its number, as lockstep incidents has it")->required();
+  command->add_option("INCIDENT", flags->incident, "Its number, as lockstep incidents has it")
+      ->required()
+      ->check(Between(1, 1e9));
   command->add_option("--run", flags->run_dir, kNewestRun)->check(NotEmpty());
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep why 2");

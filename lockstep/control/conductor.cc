@@ -10,7 +10,8 @@ namespace lockstep::control {
 namespace {
 
 constexpr Seconds kStillAdvances{10};
-constexpr Seconds kToCatchUp{4};  // agents that gave up this process while it was stopped come anew, and say all
+constexpr Seconds kToBecomeWhole{15};  // an agent counts checkpoints without a copy if nobody has kept one for 10 s
+constexpr Seconds kToCatchUp{4};       // agents that gave up this process while it was stopped come anew, and say all
 
 }  // namespace
 
@@ -295,6 +296,7 @@ void Conductor::Tick() {
   EndWaits(now);
   replay_.Tick(now);
   TellCommit();
+  if (const auto pending = fleet_->Pending(); std::exchange(pending_, pending) != pending) pending_since_ = now;
   if (const std::optional<int> due = UpdateThatIsDue(state_, now)) Handle(UpdateDue{*due});
   GrowIfDue(now);
   LookForTheGone(now);
@@ -360,6 +362,14 @@ bool Conductor::IsUncommitted() const {
   const Commit& newest = fleet_->commit();
   const bool meets_anew = newest.meet_from > 0 && newest.point.step < newest.meet_from;
   return trains && (lost_ > 0 || meets_anew);
+}
+
+std::vector<std::string> Conductor::WaitsFor() const {
+  std::vector<std::string> names = LostBeside(-1);
+  const bool for_long = pending_ && advanced_at_ - pending_since_ >= ToNanos(kToBecomeWhole);
+  if (lost_ > 0 || state_.mode != Mode::kRunning || !for_long) return names;
+  for (const int node : fleet_->Without(*pending_)) names.push_back(NameOf(node));
+  return names;
 }
 
 Nanos Conductor::GoneBy() const {

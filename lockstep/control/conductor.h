@@ -58,6 +58,9 @@ class Conductor {
   int lost() const { return lost_; }
   // Their names, but that of this node.
   std::vector<std::string> LostBeside(int node) const;
+  // Names of the nodes for which no checkpoint becomes whole: lost, or, of one that is about to, for long and while the
+  // job stepped, those that don't say to hold it.
+  std::vector<std::string> WaitsFor() const;
   // When the last of them counts as gone, if the job stands.
   Nanos GoneBy() const;
   // Since when the first of them has been lost; 0: none is.
@@ -163,6 +166,8 @@ class Conductor {
   bool disk_done_ = false;
   size_t holdings_ = 0;  // heard since the last look at all of them
   Nanos newest_step_end_, advanced_at_;
+  std::optional<CheckpointId> pending_;  // at the last tick, and since when
+  Nanos pending_since_;
 };
 
 }  // namespace lockstep::control

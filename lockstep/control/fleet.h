@@ -68,6 +68,9 @@ class Fleet {
   bool Hear(int node, const Holding& holding);
   // What ranks may now give up, when there is news of that since the last call.
   std::optional<Commit> CommitNews() { return holdings_.News(); }
+  // The oldest that may still become whole and is not, and who does not say to hold it.
+  std::optional<CheckpointId> Pending() const { return holdings_.Pending(); }
+  std::vector<int> Without(const CheckpointId& point) const { return holdings_.Without(point); }
   // All agents are there, and one was away until now: they meet from where the job stands. True: all are to be told.
   bool MeetAnew() { return holdings_.MeetFrom(progress().step); }
   // The newest such news, for a node that may have missed it.

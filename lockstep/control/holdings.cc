@@ -56,15 +56,27 @@ bool Holdings::IsDead(const CheckpointId& point, const Mentions& mentions) const
   return passed > mentions.passed;
 }
 
+std::optional<CheckpointId> Holdings::Pending() const {
+  for (const auto& [point, mentions] : mentions_)
+    if (point.epoch == commit_.epoch && point > commit_.point && !IsDead(point, mentions)) return point;
+  return std::nullopt;
+}
+
+std::vector<int> Holdings::Without(const CheckpointId& point) const {
+  std::vector<int> without;
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    const Points& points = nodes_[node].points;
+    if (!IsAmong(point, points.begin(), points.end())) without.push_back(static_cast<int>(node));
+  }
+  return without;
+}
+
 // Up to the furthest step that any node has passed, what nobody says to have is dead: that node does not have it. What
 // somebody has may live; below the first that does, nothing else can.
 int64_t Holdings::DeadStep() const {
   const int64_t furthest = std::max<int64_t>(-1, passed_.rbegin()->first);
-  for (const auto& [point, mentions] : mentions_) {
-    if (point.epoch != commit_.epoch || point <= commit_.point || point.step > furthest) continue;
-    if (!IsDead(point, mentions)) return std::max(commit_.dead_step, point.step - 1);
-  }
-  return std::max(commit_.dead_step, furthest);
+  const std::optional<CheckpointId> pending = Pending();
+  return std::max(commit_.dead_step, pending ? std::min(furthest, pending->step - 1) : furthest);
 }
 
 std::optional<Commit> Holdings::News() {

@@ -28,6 +28,10 @@ class Holdings {
   bool Set(size_t node, const Holding& holding);
   // What ranks may now give up, when there is news of that since the last call.
   std::optional<Commit> News();
+  // The oldest that may still become whole and is not: ranks wait for it.
+  std::optional<CheckpointId> Pending() const;
+  // Who does not say to hold it.
+  std::vector<int> Without(const CheckpointId& point) const;
   // All agents were away, or one was, up to this step of the job, and are there again. False: that is known.
   bool MeetFrom(int64_t step) { return std::exchange(commit_.meet_from, std::max(commit_.meet_from, step)) < step; }
   // The newest such news.

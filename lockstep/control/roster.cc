@@ -144,8 +144,10 @@ void Roster::SeatAll() {
     if (join.node_rank >= 0) seats[static_cast<size_t>(join.node_rank)] = &join;
   for (const Join& join : waiting_)
     if (join.node_rank < 0) *std::find(seats.begin(), seats.end(), nullptr) = &join;
-  for (const Join* join : seats)
+  for (const Join* join : seats) {
+    if (join != nullptr && nodes_.empty()) job_ = join->job;
     if (join != nullptr) nodes_.push_back({join->name, join->ranks, join->token});
+  }
   for (const Join& join : waiting_) {
     first_epoch_ = std::max(first_epoch_, join.first_epoch);
     if (layout_.empty()) layout_ = join.layout;

@@ -38,6 +38,7 @@ struct Join {
   std::string rdzv_id{};                // torchrun's name of the job; empty: none was given
   std::string layout{};                 // of the job, as JSON; empty: not known there
   int64_t term = 0;                     // the newest of a coordinator that it has attended
+  std::string job{};                    // its name on that node; of an older version: empty
 };
 
 struct Place {
@@ -87,6 +88,8 @@ class Roster {
   EpochId first_epoch() const { return EpochId(first_epoch_); }
   // As one of the nodes has it; empty: none does.
   const std::string& layout() const { return layout_; }
+  // Its name on node 0.
+  const std::string& job() const { return job_; }
   // "2 of 3 nodes are here: a, b"
   std::string Progress() const;
 
@@ -105,7 +108,7 @@ class Roster {
   Nanos newest_;                                // when the newest one came
   uint64_t first_epoch_ = 1;
   int asked_for_ = 0;
-  std::string layout_;
+  std::string layout_, job_;
   std::vector<NodeSpec> nodes_;
   std::optional<Join> member_;  // one of these, as it said who it is
 };

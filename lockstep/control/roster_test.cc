@@ -32,9 +32,14 @@ TEST(Roster, SeatsByRankAskedFor) {
 
 TEST(Roster, SeatsByArrivalWhereNobodyAsked) {
   Roster roster("run");
-  for (const char* name : {"x", "y", "z"}) ASSERT_TRUE(roster.Admit(NodeOf(name, name[0] == 'y' ? 0 : -1, 3), {}).ok());
+  for (const char* name : {"x", "y", "z"}) {
+    Join join = NodeOf(name, name[0] == 'y' ? 0 : -1, 3);
+    join.job = join.name + "'s job";
+    ASSERT_TRUE(roster.Admit(join, {}).ok());
+  }
   ASSERT_TRUE(roster.IsComplete({}));
   EXPECT_EQ(roster.nodes()[0].name, "y");
+  EXPECT_EQ(roster.job(), "y's job");
   EXPECT_EQ(roster.nodes()[1].name, "x");
   EXPECT_EQ(roster.nodes()[2].name, "z");
 }

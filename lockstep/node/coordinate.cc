@@ -10,6 +10,7 @@
 #include "lockstep/base/host.h"
 #include "lockstep/incident/fields.h"
 #include "lockstep/node/endpoint.h"
+#include "lockstep/node/kept_options.h"
 #include "lockstep/node/lead.h"
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
@@ -51,18 +52,20 @@ class CoordinatorProcess {
     const Endpoint endpoint = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
     const bool on_all = ListenAddress(endpoint).starts_with("[::]:");
     const bool any = endpoint.host == "0.0.0.0" || endpoint.host == "::";
-    view_.Line(fmt::format("the coordinator of {} listens on {}{}; its run directory is {}", spec_.job,
-                           options_.nodes.endpoint, on_all ? " and all other addresses of this machine" : "",
-                           spec_.run_dir));
+    view_.Line(fmt::format("the coordinator{} listens on {}{}; its run directory is {}",
+                           job.name.empty() ? "" : " of " + job.name, options_.nodes.endpoint,
+                           on_all ? " and all other addresses of this machine" : "", spec_.run_dir));
     if (on_all && !any && IsOwnAddress(endpoint.host, true).ok())
       view_.Line(fmt::format("{} is no address of this machine: agents find it there only if that is forwarded here",
                              endpoint.host));
     return absl::OkStatus();
   }
   absl::Status Resume() {
+    for (const std::string& notice : options_.notices) view_.Line(notice);
     LS_RETURN_IF_ERROR(Open());
     LS_RETURN_IF_ERROR(lead_.KeepIn(spec_.run_dir));
     LS_RETURN_IF_ERROR(lead_.Resume(spec_.run_token));
+    if (const absl::Status kept = KeepSpec(spec_); !kept.ok()) view_.Line(Message(kept));  // for the next one
     view_.Line(fmt::format("goes on with epoch {}", lead_.head().state().epoch.value()));
     return absl::OkStatus();
   }
@@ -262,11 +265,11 @@ absl::StatusOr<int> Coordinate(const RunOptions& options) {
   spec.allow_drill = options.allow_drill;
   spec.endpoint = options.nodes.endpoint;
   spec.journal = options.journal;
+  spec.watching = KeptOptions(options);
   LS_ASSIGN_OR_RETURN(spec.run_token, MakeToken());
   LS_ASSIGN_OR_RETURN(spec.run_dir, MakeCoordinatorDir(options.run_dir, spec));
   BlockSignals(options.stop_signals);
-  control::JobSpec job = MakeJob(options);
-  job.name = spec.job;
+  const control::JobSpec job = MakeJob(options);
   const std::string run_dir = spec.run_dir;
   const bool is_new = !HoldsRun(run_dir);
   CoordinatorProcess process(options, std::move(spec));
@@ -287,7 +290,9 @@ absl::StatusOr<int> ResumeCoordinating(const std::string& run_dir, const RunOpti
     return InvalidArgument("the journal of {} is in PostgreSQL: start the coordinator as before, with --journal",
                            found);
   RunOptions same = options;
+  same.resumes = true;
   same.nodes.endpoint = spec.endpoint;
+  spec.watching = KeptOptions(options);
   BlockSignals(options.stop_signals);
   CoordinatorProcess process(same, std::move(spec));
   LS_RETURN_IF_ERROR(process.Resume());

@@ -21,20 +21,32 @@ Head::Head(const RunOptions& options, const Clock& clock, Listener listener)
   if (options_.plan) plan_watch_.emplace(*options_.plan);
 }
 
+// Workers that run are not left because a port has been taken meanwhile, or a file has gone.
 absl::Status Head::Open() {
-  if (options_.metrics_port >= 0) {
-    serve::ServerOptions server_options;
-    server_options.host = options_.metrics_host;
-    server_options.port = options_.metrics_port;
-    if (!options_.token_file.empty()) {
-      LS_ASSIGN_OR_RETURN(server_options.token, ReadToken(options_.token_file));
-    }
-    LS_ASSIGN_OR_RETURN(server_, serve::Server::Start(server_options));
-    listener_.line(fmt::format("metrics on http://{}:{}/metrics", options_.metrics_host, server_->port()));
+  for (const absl::Status& opened : {OpenServer(), OpenWebhook()}) {
+    if (opened.ok()) continue;
+    if (!options_.resumes) return opened;
+    listener_.line(fmt::format("goes on without: {}", Message(opened)));
   }
-  if (!options_.webhook.empty()) {
-    LS_ASSIGN_OR_RETURN(webhook_, serve::Webhook::Start({.url = options_.webhook}));
+  return absl::OkStatus();
+}
+
+absl::Status Head::OpenServer() {
+  if (options_.metrics_port < 0) return absl::OkStatus();
+  serve::ServerOptions server_options;
+  server_options.host = options_.metrics_host;
+  server_options.port = options_.metrics_port;
+  if (!options_.token_file.empty()) {
+    LS_ASSIGN_OR_RETURN(server_options.token, ReadToken(options_.token_file));
   }
+  LS_ASSIGN_OR_RETURN(server_, serve::Server::Start(server_options));
+  listener_.line(fmt::format("metrics on http://{}:{}/metrics", options_.metrics_host, server_->port()));
+  return absl::OkStatus();
+}
+
+absl::Status Head::OpenWebhook() {
+  if (options_.webhook.empty()) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(webhook_, serve::Webhook::Start({.url = options_.webhook}));
   return absl::OkStatus();
 }
 
@@ -276,7 +288,7 @@ Json Head::Status() const {
   }
   Json status = control::StatusReport(state(), control::Together(observed), now);
   status["nodes"] = nodes;
-  if (conductor_->nodes() > 1) status["checkpoint"]["waits_for"] = conductor_->LostBeside(-1);
+  if (conductor_->nodes() > 1) status["checkpoint"]["waits_for"] = conductor_->WaitsFor();
   if (plan_watch_) status["plan"] = plan_watch_->Report(judge_->step_time(), state().spec.ranks);
   status["journal_errors"] = coordinator_->journal_errors();
   status["unreadable_messages"] = unreadable_;

@@ -80,6 +80,8 @@ class Head {
   void Publish();
 
  private:
+  absl::Status OpenServer();
+  absl::Status OpenWebhook();
   std::vector<control::Command> Decide(const control::EventBody& body);
   void Lead(const std::vector<control::Command>& commands);
   template <typename OfTheConductor>

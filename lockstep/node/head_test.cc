@@ -106,6 +106,23 @@ TEST_F(TrainingOnTwoNodes, WhileAnAgentIsAwayWhatAFaultCostsIsSaidOnce) {
   EXPECT_EQ(head_.Status()["checkpoint"]["waits_for"], Json::array());
 }
 
+// All attend, and nobody has trouble: nothing else would tell.
+TEST_F(TrainingOnTwoNodes, WhoHoldsUpACheckpointIsToldWhileTheJobSteps) {
+  Hold(0, 31);
+  head_.Hear(1, control::Said(control::Holding{kOne, {{kOne, 30}}, {{kOne, 31}}, 31}));
+  head_.Tick();
+  clock_.Advance(Seconds{15});
+  EXPECT_EQ(head_.Status()["checkpoint"]["waits_for"], Json::array()) << "it stands with the job";
+  Step(40);
+  EXPECT_EQ(head_.Status()["checkpoint"]["waits_for"], Json({"b"}));
+  Hold(1, 31);
+  EXPECT_EQ(head_.Status()["checkpoint"]["waits_for"], Json::array());
+  head_.Hear(1, control::Said(control::Holding{kOne, {{kOne, 31}}, {{kOne, 32}}, 31}));
+  head_.Tick();
+  Step(41);
+  EXPECT_EQ(head_.Status()["checkpoint"]["waits_for"], Json::array()) << "a new one";
+}
+
 TEST_F(TrainingOnTwoNodes, TheAgeOfACheckpointGrowsWhileANodeIsAway) {
   head_.Lost(1, "its connection was lost");
   clock_.Advance(Seconds{50});

@@ -36,7 +36,7 @@ Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listen
              .line = listener_.line}) {}
 
 absl::Status Lead::Open() {
-  LS_RETURN_IF_ERROR(Scheduler::Check(options_));
+  if (!options_.resumes) LS_RETURN_IF_ERROR(Scheduler::Check(options_));  // else it is said, and goes without
   if (!options_.nodes.endpoint.empty()) {
     const Endpoint endpoint = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
     LS_ASSIGN_OR_RETURN(
@@ -114,6 +114,7 @@ void Lead::BeginIfComplete() {
   for (const control::NodeSpec& node : job_.nodes) job_.ranks += node.ranks;
   job_.first_epoch = roster_->first_epoch();
   job_.layout = roster_->layout();
+  if (job_.name.empty()) job_.name = roster_->job().empty() ? "coordinator" : roster_->job();
   const control::Expected count = roster_->count();
   if (count.least_nodes < count.most_nodes) {
     job_.least_nodes = count.least_nodes;

@@ -69,6 +69,7 @@ struct RunOptions {
   std::string metrics_host = "127.0.0.1";
   std::string token_file;            // needed beyond loopback
   std::string webhook;               // http://...: incidents are posted there
+  bool resumes = false;              // a job that runs: what can't be served or told of it is no reason to leave it
   bool live_view = true;             // when stderr is a terminal
   std::vector<std::string> command;  // script and its arguments
   std::vector<std::string> notices;  // lines for the user before the job begins

@@ -15,6 +15,7 @@
 #include "lockstep/node/console.h"
 #include "lockstep/node/endpoint.h"
 #include "lockstep/node/failure.h"
+#include "lockstep/node/kept_options.h"
 #include "lockstep/node/lead.h"
 #include "lockstep/node/past.h"
 #include "lockstep/node/query.h"
@@ -164,6 +165,7 @@ control::Join Node::OwnJoin() const {
   join.first_epoch = first_epoch_;
   join.rdzv_id = spec_.torchrun.run_id;
   join.layout = spec_.layout;
+  join.job = spec_.job;
   return join;
 }
 
@@ -324,6 +326,7 @@ absl::Status Node::Resume() {
   LS_RETURN_IF_ERROR(Lock());
   LS_RETURN_IF_ERROR(Open());
   LS_RETURN_IF_ERROR(CheckStarter());
+  for (const std::string& notice : options_.notices) view_.Line(notice);
   adopting_ = true;
   const control::Place place = spec_.place;
   if (!spec_.coordinator.empty()) {
@@ -343,6 +346,7 @@ absl::Status Node::Resume() {
   if (lead_) LS_RETURN_IF_ERROR(lead_->Attend(OwnJoin()));
   const absl::Status adopted = agent_->Adopt();
   if (!adopted.ok()) return NothingToAdopt(adopted);
+  KeepPlace();  // and what this watcher was asked for
   if (lead_)
     view_.Line(fmt::format("adopted the workers of epoch {}, which ran on", lead_->head().state().epoch.value()));
   return absl::OkStatus();
@@ -588,7 +592,10 @@ absl::StatusOr<int> ResumeJob(const std::string& run_dir, const RunOptions& opti
         spec.ranks, options.ranks);
   }
   BlockSignals(options.stop_signals);
-  Node node(std::move(spec), options);
+  RunOptions same = options;
+  same.resumes = true;
+  spec.watching = KeptOptions(options);
+  Node node(std::move(spec), same);
   LS_RETURN_IF_ERROR(node.Resume());
   return node.Run();
 }

@@ -11,8 +11,8 @@ namespace lockstep::node {
 // its like). An error means that it did not start: bad input, no Python, no memory.
 absl::StatusOr<int> RunJob(const RunOptions& options);
 
-// Goes on with a run whose watcher is gone: adopts its workers, which ran on. Only the view, metrics and webhook
-// options are taken from `options`.
+// Goes on with a run whose watcher is gone: adopts its workers, which ran on. Of `options` only the view and what
+// kept_options.h has are followed; the rest is as the run began.
 absl::StatusOr<int> ResumeJob(const std::string& run_dir, const RunOptions& options);
 
 }  // namespace lockstep::node

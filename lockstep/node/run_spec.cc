@@ -15,6 +15,7 @@
 #include "lockstep/base/open_files.h"
 #include "lockstep/node/feeds.h"
 #include "lockstep/node/install.h"
+#include "lockstep/node/kept_options.h"
 #include "lockstep/node/run_dir.h"
 #include "lockstep/remote/copies.h"
 
@@ -137,6 +138,7 @@ absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
   spec.checkpoint_flush_limit = options.checkpoint_flush_limit;
   spec.layout = options.layout;
   LS_ASSIGN_OR_RETURN(spec.feeds, ParseFeeds(options.feeds));
+  spec.watching = KeptOptions(options);
   return spec;
 }
 

@@ -422,13 +422,15 @@ FromAgent Encode(const control::Join& join) {
   to->set_rdzv_id(join.rdzv_id);
   to->set_layout(join.layout);
   to->set_term(join.term);
+  to->set_job(join.job);
   return wire;
 }
 
 control::Join Decode(const Join& wire) {
-  return {wire.version(), wire.name(),        wire.token(),      wire.run(),           wire.node_rank(),
-          wire.ranks(),   wire.least_nodes(), wire.most_nodes(), wire.keeps_on_disk(), wire.first_epoch(),
-          wire.rdzv_id(), wire.layout(),      wire.term()};
+  return {wire.version(),       wire.name(),        wire.token(),       wire.run(),
+          wire.node_rank(),     wire.ranks(),       wire.least_nodes(), wire.most_nodes(),
+          wire.keeps_on_disk(), wire.first_epoch(), wire.rdzv_id(),     wire.layout(),
+          wire.term(),          wire.job()};
 }
 
 FromAgent Encode(const control::Said& said) {

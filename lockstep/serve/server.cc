@@ -195,10 +195,19 @@ class Server::Impl final : public httplib::Server {
 
   HandlerResponse Admit(const httplib::Request& request, httplib::Response& response) const {
     if (token_.empty() || SameSecret(request.get_header_value("Authorization"), "Bearer " + token_))
-      return HandlerResponse::Unhandled;
+      return AdmitMethod(request, response);
     response.status = 401;
     response.set_header("WWW-Authenticate", "Bearer");
     response.set_content("this server wants \"Authorization: Bearer TOKEN\"\n", "text/plain");
+    return HandlerResponse::Handled;
+  }
+
+  // Said before the library waits for a body.
+  static HandlerResponse AdmitMethod(const httplib::Request& request, httplib::Response& response) {
+    if (request.method == "GET" || request.method == "HEAD") return HandlerResponse::Unhandled;
+    response.status = 405;
+    response.set_header("Allow", "GET, HEAD");
+    response.set_content("this server is read: it answers GET and HEAD\n", "text/plain");
     return HandlerResponse::Handled;
   }
 

@@ -16,7 +16,9 @@
 namespace lockstep::serve {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 std::unique_ptr<Server> Started(const ServerOptions& options = {}) {
   auto server = Server::Start(options);
@@ -72,7 +74,21 @@ TEST(Server, SaysWhatThereIsInsteadOfAnUnknownPath) {
   const httplib::Result result = client.Get("/");
   EXPECT_EQ(result->status, 404);
   EXPECT_EQ(result->body, "not found; there are /metrics and /api/v1/status\n");
-  EXPECT_EQ(client.Post("/metrics", "body", "text/plain")->status, 413);
+}
+
+// And nobody waits for a body that may never come.
+TEST(Server, WhoDoesNotReadIsToldSoAtOnce) {
+  const auto server = Started();
+  for (const char* body : {"", "Content-Length: 4\r\n\r\nbody"}) {
+    const Fd client = ConnectTo(server->port());
+    const std::string request = fmt::format("POST /metrics HTTP/1.1\r\nHost: a\r\n{}", *body ? body : "\r\n");
+    ASSERT_EQ(send(client.get(), request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+    std::string answer(4096, '\0');
+    const ssize_t got = recv(client.get(), answer.data(), answer.size(), 0);
+    EXPECT_THAT(answer.substr(0, static_cast<size_t>(std::max<ssize_t>(got, 0))),
+                AllOf(StartsWith("HTTP/1.1 405 "), HasSubstr("\r\nAllow: GET, HEAD\r\n")))
+        << body;
+  }
 }
 
 TEST(Server, AnswersManyClientsAtOnceWithWholeSnapshots) {

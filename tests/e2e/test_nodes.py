@@ -77,6 +77,9 @@ class Nodes(NodesTest):
         self.a.wait("what a fault costs now", lambda: "while the agent of node b is away: a fault now costs the steps since" in self.a.stderr())
         self.b.resume()
         self.a.wait("the agent to be back", lambda: self.lost_agents()[0]["closed"])
+        at = self.a.status()["checkpoint"]["step"]
+        self.a.wait("checkpoints to go on", lambda: self.a.status()["checkpoint"]["step"] > at + 1)
+        self.assertEqual([], self.a.status()["checkpoint"]["waits_for"], self.a)
         os.kill(self.b.pids()[1], signal.SIGKILL)
         self.finish()
         self.assertEqual([["3"]], self.a.suspects(), self.a)
@@ -138,6 +141,8 @@ class Nodes(NodesTest):
         subprocess.run([*drill, "kill-coordinator"], check=True, capture_output=True)
         self.assertEqual(-signal.SIGKILL, coordinator.wait())
         coordinator = self.coordinate([BINARY, "coordinator", "--no-view", "--resume", str(folder / "lead")])
+        names = {run.status()["job"] for run in (self.a, self.b)}
+        self.a.wait("the coordinator to lead", lambda: self.status_of(folder / "lead").get("job") in names)
         self.finish()
         self.assertEqual(0, coordinator.wait(20))
         report = subprocess.run([BINARY, "incidents", "--run", str(folder / "lead")], capture_output=True, text=True, check=True).stdout
@@ -145,6 +150,10 @@ class Nodes(NodesTest):
         self.assertIn("[drill]", report)
         first = self.a if self.a.out.exists() else self.b  # they took their places as they came
         first.assert_undisturbed_result(LONG)
+
+    def status_of(self, run_dir):
+        answer = subprocess.run([BINARY, "status", "--run", str(run_dir), "--json"], capture_output=True, text=True)
+        return json.loads(answer.stdout) if answer.returncode == 0 else {}
 
     def coordinate(self, command):
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

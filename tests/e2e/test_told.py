@@ -2,6 +2,7 @@
 import http.server
 import json
 import re
+import socket
 import threading
 import unittest
 import urllib.error
@@ -49,8 +50,11 @@ class Told(RunTest):
         hook = f"http://127.0.0.1:{self.listener.server_port}/hook?key=secret"
         run = Run(self, "no_torch.py", "--steps", "100000", "--kill", "1:10", ranks=2, options=[
             "--metrics-port", "0", "--token-file", str(file), "--webhook", hook])
-        self.url, = run.wait("the address", lambda: re.findall(r"metrics on (http://127\.0\.0\.1:\d+)/metrics", run.stderr()))
+        self.find_metrics(run)
         return run
+
+    def find_metrics(self, run):
+        self.url, = run.wait("the address", lambda: re.findall(r"metrics on (http://127\.0\.0\.1:\d+)/metrics", run.stderr()))
 
     def get(self, page, token=None):
         """(status, body)"""
@@ -110,6 +114,27 @@ class Told(RunTest):
         run.finish(code=1)
         self.assert_repaired(run, [1], {"crash"})
 
+    def test_whoever_watches_next_tells_the_same(self):
+        run = self.start()
+        run.wait("the incident's end", lambda: [one for one in self.listener.incidents() if one["closed"]])
+        for number in range(2):  # what it was told is kept again
+            run.watcher.kill()
+            run.watcher.wait()
+            run.resume("--grace-s", "5")
+            self.find_metrics(run)
+            self.assertEqual(401, self.get("/metrics")[0], run)
+            run.wait("the metrics", lambda: self.metrics()["lockstep_up"] == 1)
+            run.wait("the webhook to hear", lambda: [one["symptom"] for one in self.listener.incidents()].count("watcher_lost") == number + 1)
+            self.assertIn("no effect with --resume: --grace-s", run.stderr())
+        run.watcher.kill()
+        run.watcher.wait()
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            run.resume("--metrics-port", str(other.getsockname()[1]))
+            run.wait("adoption", lambda: "adopted the workers" in run.stderr())
+            self.assertIn(f"goes on without: port {other.getsockname()[1]} on 127.0.0.1 is in use", run.stderr())
+        self.assertEqual(0, run.ask("stop").returncode, run)
+        run.finish(code=1)
+
     def test_a_token_file_that_ends_with_a_newline(self):
         """As `echo` and editors write it."""
         run = self.start(TOKEN + "\n")
@@ -123,6 +148,7 @@ class Told(RunTest):
         empty.write_text("\n")
         refused = [(["--metrics-port", "0", "--token-file", str(empty)], "is empty")]
         refused += [(["--metrics-port", "0", "--metrics-host", "0.0.0.0"], "token"), (["--metrics-port", "0", "--token-file", "/nowhere/token"], "/nowhere/token"),
+                   (["--token-file", str(empty)], "--token-file needs --metrics-port"), (["--metrics-host", "::1"], "--metrics-host needs --metrics-port"),
                    (["--webhook", "ftp://127.0.0.1/hook"], "webhook: the URL must begin")]
         for options, text in refused:
             with self.subTest(options):
