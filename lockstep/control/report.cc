@@ -331,11 +331,13 @@ void Forget(Json& value) {
 }
 
 Json StatusReport(const State& state, const Observed& observed, Nanos now) {
+  const int64_t step = StepNow(state, observed.ranks);
   Json report = {
       {"state", state.paused ? "paused" : ModeName(state.mode)},
       {"job", state.spec.name},
       {"epoch", state.epoch.value()},
-      {"step", StepNow(state, observed.ranks)},
+      {"step", step},
+      {"furthest_step", std::max(state.frontier, step)},
       {"loss", NumberOrNull(observed.loss)},
       {"loss_is_finite", std::isnan(observed.loss) ? Json() : Json(std::isfinite(observed.loss))},
       {"start_method", observed.start_method},
