@@ -68,6 +68,16 @@ class Screen(TopTest):
         self.assertEqual(0, top.end())
         self.stop_job(run)
 
+    def test_a_run_that_ends(self):
+        run = self.start_job()
+        top = self.top(run, columns=120)
+        top.wait("four ranks", lambda screen: "rank 3" in screen)
+        self.stop_job(run)
+        screen = top.wait("how it ended", lambda screen: "finished: stopped by" in screen and "q quit" in screen.splitlines()[-1])
+        self.assertNotIn("nobody watches", screen, run)
+        top.type("q")
+        self.assertEqual(0, top.end())
+
     def test_nobody_watches(self):
         run = self.start_job()
         top = self.top(run)
