@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lockstep/base/clean.h"
 #include "lockstep/base/host.h"
 #include "lockstep/incident/fields.h"
 #include "lockstep/node/endpoint.h"
@@ -126,7 +127,7 @@ class CoordinatorProcess {
 
   // Another one led the job to its end.
   absl::Status EndWith(const control::State& state) {
-    view_.Line(state.verdict);
+    view_.Line(Clean(state.verdict));
     exit_code_ = state.exit_code;
     poller_.Stop();
     return absl::OkStatus();
@@ -215,7 +216,7 @@ class CoordinatorProcess {
     if (ended_.value == 0) {
       ended_ = clock_.Now();
       view_.Settle();
-      view_.Line(state.verdict);
+      view_.Line(Clean(state.verdict));
     }
     if (lead_.IsWriting()) last_written_ = clock_.Now();
     // The agents leave when they have heard that it is over.

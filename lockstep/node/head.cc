@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/clean.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/wall_time.h"
@@ -173,7 +174,7 @@ void Head::Carried(const control::Announce& announce) {
   if (!incident.actions.empty())
     line += fmt::format("; {}{}", incident.actions.back().done ? "" : "would be: ", incident.actions.back().text);
   if (incident.closed.value != 0) line += " (closed)";
-  listener_.line(line);
+  listener_.line(Clean(line));
   if (webhook_) webhook_->Post(incident::ToJson(incident));
 }
 

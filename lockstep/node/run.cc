@@ -11,6 +11,7 @@
 #include "lockstep/agent/agent.h"
 #include "lockstep/agent/asked_to_stop.h"
 #include "lockstep/agent/wire.h"
+#include "lockstep/base/clean.h"
 #include "lockstep/incident/fields.h"
 #include "lockstep/node/console.h"
 #include "lockstep/node/endpoint.h"
@@ -394,7 +395,7 @@ void Node::Settle(const control::Finish& command) {
   view_.Settle();
   const std::string table = first_failure_.Table(agent_->spec(), agent_->epoch());
   if (command.exit_code != 0 && !table.empty()) view_.Line("the first failure\n" + table);
-  view_.Line(command.verdict);
+  view_.Line(Clean(command.verdict));
   starter_lost_ ? EndIfAllHeard() : agent_->End();
 }
 
