@@ -270,7 +270,9 @@ absl::StatusOr<int> Coordinate(const RunOptions& options) {
   job.name = spec.job;
   const std::string run_dir = spec.run_dir;
   const bool is_new = !HoldsRun(run_dir);
-  CoordinatorProcess process(options, std::move(spec));
+  RunOptions in_place = options;
+  in_place.run_dir = run_dir;
+  CoordinatorProcess process(in_place, std::move(spec));
   const absl::Status begun = options.journal.empty() ? process.Begin(job) : process.StandIn(job);
   absl::StatusOr<int> ended = begun.ok() ? process.Run() : begun;
   if (is_new && process.HoldsRunDir() && !process.HasJob()) ForgetRun(run_dir);
@@ -289,6 +291,7 @@ absl::StatusOr<int> ResumeCoordinating(const std::string& run_dir, const RunOpti
                            found);
   RunOptions same = options;
   same.nodes.endpoint = spec.endpoint;
+  same.run_dir = spec.run_dir;
   BlockSignals(options.stop_signals);
   CoordinatorProcess process(same, std::move(spec));
   LS_RETURN_IF_ERROR(process.Resume());

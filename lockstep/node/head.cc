@@ -5,6 +5,7 @@
 
 #include "lockstep/base/clean.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/host.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/wall_time.h"
 #include "lockstep/incident/incident.h"
@@ -175,7 +176,14 @@ void Head::Carried(const control::Announce& announce) {
     line += fmt::format("; {}{}", incident.actions.back().done ? "" : "would be: ", incident.actions.back().text);
   if (incident.closed.value != 0) line += " (closed)";
   listener_.line(Clean(line));
-  if (webhook_) webhook_->Post(incident::ToJson(incident));
+  if (webhook_) webhook_->Post(Posted(incident));
+}
+
+// One channel may hear of many runs.
+Json Head::Posted(const incident::Incident& incident) const {
+  Json posted = {{"job", state().spec.name}, {"run", options_.run_dir}, {"host", HostName()}};
+  posted.update(incident::ToJson(incident));
+  return posted;
 }
 
 void Head::WasAway(Nanos away) {

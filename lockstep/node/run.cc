@@ -109,7 +109,9 @@ Node::Node(agent::RunSpec spec, RunOptions options)
       console_(spec_.torchrun, view_),
       control_socket_(poller_,
                       [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }),
-      begun_(clock_.Now()) {}
+      begun_(clock_.Now()) {
+  options_.run_dir = spec_.run_dir;
+}
 
 // ---- beginning ----
 
