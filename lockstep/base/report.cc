@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "lockstep/base/clean.h"
+
 namespace lockstep {
 namespace {
 
@@ -35,7 +37,7 @@ std::string JoinedText(const Json& values) {
 }
 
 std::string CellText(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
+  if (value.is_string()) return Clean(value.get_ref<const std::string&>());
   if (value.is_number_float()) return NumberText(value.get<double>());
   if (value.is_null()) return "-";
   if (value.is_structured()) return JoinedText(value);
@@ -96,7 +98,7 @@ std::string BelowText(const Json& value, const std::string& indent) {
   if (IsTable(value)) return TableText(value, indent);
   if (value.is_object() && !value.empty()) return ObjectText(value, indent);
   if (IsLines(value)) {
-    for (const Json& line : value) text += indent + line.get<std::string>() + "\n";
+    for (const Json& line : value) text += indent + CellText(line) + "\n";
   }
   if (IsBlocks(value)) {
     for (const Json& block : value) text += (text.empty() ? "" : "\n") + ObjectText(block, indent);

@@ -3,13 +3,14 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/clean.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/control/events.h"
 
 namespace lockstep::cli {
 
 int PrintError(const absl::Status& status) {
-  const std::string line = fmt::format("lockstep: {}\n", Message(status));
+  const std::string line = fmt::format("lockstep: {}\n", CleanLines(Message(status)));
   std::fputs(line.c_str(), stderr);  // fmt::print would throw where it can't write
   return kExitBadInput;
 }

@@ -102,6 +102,7 @@ void Conductor::Hear(int node, const Samples& samples) {
 }
 
 void Conductor::Hear(int node, const Observed& observed) {
+  KeepCounts(Of(node).observed, observed, counted_before_);
   Of(node).observed = observed;
   Of(node).observed_at = clock_.Now();
 }
@@ -251,7 +252,7 @@ void Conductor::Carry(const Vacate& vacate) {
 void Conductor::GoOnWithout(int node, Standing standing) {
   Put(node, standing, clock_.Now());
   Of(node).asked_stop = false;
-  Of(node).observed = {};
+  Hear(node, Observed{});
   if (node == 0) flush_wanted_.reset();
   GiveUpPart(node);
   replay_.Lost(node);
@@ -259,6 +260,8 @@ void Conductor::GoOnWithout(int node, Standing standing) {
 
 // Nothing of the old numbering is left: whoever had a place says all that it knows, as whoever joins.
 void Conductor::Carry(const Resize& resize) {
+  for (int node = 0; node < nodes(); ++node)
+    if (std::ranges::find(resize.from, node) == resize.from.end()) Hear(node, Observed{});
   std::vector<Node> nodes;
   for (const int before : resize.from) {
     nodes.push_back(before >= 0 ? Of(before) : Node{Standing::kLost, clock_.Now()});

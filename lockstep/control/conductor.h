@@ -69,6 +69,8 @@ class Conductor {
   // whole.
   bool IsUncommitted() const;
   const Observed& observed(int node) const { return Of(node).observed; }
+  // Together() with this no count falls.
+  const Observed& counted_before() const { return counted_before_; }
   // When that was said.
   Nanos observed_at(int node) const { return Of(node).observed_at; }
   std::string NameOf(int node) const;
@@ -155,6 +157,7 @@ class Conductor {
   std::unique_ptr<Fleet> fleet_;
   ReplayLead replay_;
   std::vector<Node> nodes_;
+  Observed counted_before_;  // by agents that count anew, or no more
   int lost_ = 0;
   std::optional<Wait> culprit_, stop_, stuck_, probe_;
   bool carrying_ = false;

@@ -94,6 +94,53 @@ TEST_F(TwoNodes, TheStoreOfAnEpochIsAskedForBeforeItsSpawn) {
   EXPECT_THAT(told_, IsEmpty());
 }
 
+class CountsOfTwoNodes : public TwoNodes {
+ protected:
+  CountsOfTwoNodes() {
+    Run();
+    Say(0, Counted(60, 100, 7, 3));
+    Say(1, Counted(50, 90, 5, 2));
+  }
+  static Observed Counted(int64_t taken, int64_t records, uint64_t kept, int64_t uploads) {
+    Observed observed;
+    observed.checkpoints = taken;
+    observed.checkpoint_blocked = Seconds{0.5};
+    observed.records = records;
+    observed.peers.emplace().kept = Bytes{kept};
+    observed.disk.emplace().upload.emplace().uploads = uploads;
+    return observed;
+  }
+  Observed Sum() const {
+    std::vector<Observed> all;
+    for (int node = 0; node < conductor_.nodes(); ++node) all.push_back(conductor_.observed(node));
+    return Together(all, conductor_.counted_before());
+  }
+};
+
+TEST_F(CountsOfTwoNodes, GoOnWhereAnAgentBeginsAnew) {
+  Say(1, Counted(51, 3, 0, 0));  // what the board knows goes on by itself
+  EXPECT_EQ(Sum().checkpoints, 60 + 51);
+  EXPECT_EQ(Sum().records, 100 + 90 + 3);
+  EXPECT_EQ(Sum().peers->kept, Bytes{7 + 5});
+  EXPECT_EQ(Sum().disk->upload->uploads, 2 + 0);
+  Say(1, Counted(52, 4, 1, 1));
+  EXPECT_EQ(Sum().records, 100 + 90 + 4);
+  EXPECT_EQ(Sum().peers->kept, Bytes{7 + 5 + 1});
+  EXPECT_EQ(Sum().disk->upload->uploads, 2 + 1);
+}
+
+TEST_F(CountsOfTwoNodes, GoOnWhereAStandbyTakesAPlace) {
+  conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+  conductor_.Handle(AgentGone{1, "its agent is silent"});
+  ASSERT_EQ(state().spec.nodes.at(1).name, "s");
+  EXPECT_EQ(Sum().checkpoints, 60 + 50);
+  Say(1, Counted(4, 8, 2, 0));
+  EXPECT_EQ(Sum().checkpoints, 60 + 50 + 4);
+  EXPECT_EQ(Sum().checkpoint_blocked, Seconds{1.5});
+  EXPECT_EQ(Sum().records, 100 + 90 + 8);
+  EXPECT_EQ(Sum().peers->kept, Bytes{7 + 5 + 2});
+}
+
 class TwoNodesThatAreToEnd : public TwoNodes {
  protected:
   TwoNodesThatAreToEnd() {

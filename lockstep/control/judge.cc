@@ -70,7 +70,10 @@ void Judge::Add(const Samples& samples) {
     if (!Failed(sample)) detector_.Add(sample);
   }
   for (const detect::StackSample& sample : samples.stacks) detector_.Add(sample);
-  for (const BadLoss& loss : samples.losses) bad_losses_[loss.rank] = loss;
+  for (const BadLoss& loss : samples.losses) {
+    bad_losses_.erase(loss.rank);
+    if (loss.from >= 0) bad_losses_.emplace(loss.rank, loss);
+  }
 }
 
 void Judge::Add(CommunicationSeen seen) {
@@ -87,6 +90,7 @@ void Judge::Forget(const std::vector<RankId>& ranks) {
   for (const RankId rank : ranks) {
     detector_.Forget(rank);
     newest_.erase(rank);
+    bad_losses_.erase(rank);
     const auto of = static_cast<uint32_t>(rank.value());
     trails_.erase(trails_.lower_bound({of, ""}), trails_.lower_bound({of + 1, ""}));
   }
@@ -121,7 +125,8 @@ void Judge::TellProgress(const State& state, const Progress& progress, Nanos now
       events.push_back(ProgressSeen{epoch_, state.progress});
     return;
   }
-  if (state.open && progress.step >= state.fault.close_at_step && caught_up_told_ != progress.step) {
+  const bool is_well = !HasBadLoss(state) || LossesAreFinite(state.spec.ranks);
+  if (state.open && progress.step >= state.fault.close_at_step && is_well && caught_up_told_ != progress.step) {
     caught_up_told_ = progress.step;
     events.push_back(CaughtUp{epoch_, progress});
   }
@@ -176,9 +181,14 @@ void Judge::TellGone(const State& state, std::vector<EventBody>& events) const {
   if (!gone && !held) events.push_back(CaughtUp{epoch_, state.progress});
 }
 
+// A coordinator that took over hears of each rank first.
+bool Judge::LossesAreFinite(int ranks) const {
+  return bad_losses_.empty() && newest_.size() >= static_cast<size_t>(ranks);
+}
+
 // What one rank computes wrongly all have a step later: it is nobody's fault as far as this can tell.
 void Judge::TellLosses(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
-  std::erase_if(bad_losses_, [](const auto& bad) { return bad.second.from < 0; });
+  if (bad_losses_.empty()) losses_told_ = false;  // should it come back, it is told again
   std::optional<CheckpointId> from;
   int64_t lasts = 0;
   std::string first;
@@ -190,7 +200,8 @@ void Judge::TellLosses(const State& state, const Progress& progress, Nanos now, 
         fmt::format("the loss of rank {} was finite up to step {}{}, and at no look from step {} on", rank.value(),
                     bad.from, bad.epoch < epoch_ ? fmt::format(" of epoch {}", bad.epoch.value()) : "", bad.seen_since);
   }
-  if (bad_losses_.empty() || lasts < state.spec.policy.nan_steps || std::exchange(losses_told_, true)) return;
+  if (bad_losses_.empty() || lasts < state.spec.policy.nan_steps || HasBadLoss(state)) return;
+  if (std::exchange(losses_told_, true)) return;
   incident::Finding finding;
   finding.syndrome = incident::Syndrome::kNan;
   finding.evidence = {first, fmt::format("{} of {} ranks have such a loss", bad_losses_.size(), state.spec.ranks)};

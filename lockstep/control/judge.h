@@ -59,6 +59,7 @@ class Judge {
   void TellPause(const State& state, std::vector<EventBody>& events) const;
   void TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events);
   std::vector<incident::Finding> FindStuck(const trace::CommLog& log);
+  bool LossesAreFinite(int ranks) const;
   void TellLosses(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellSuspicions(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellGone(const State& state, std::vector<EventBody>& events) const;

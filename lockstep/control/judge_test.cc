@@ -11,10 +11,12 @@ namespace lockstep::control {
 namespace {
 
 using testing::_;
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::VariantWith;
 
 constexpr EpochId kOne{1};
@@ -219,6 +221,29 @@ TEST_F(JudgeTest, ALossThatIsNoNumberIsNobodysFault) {
   EXPECT_THAT(found({{RankId(1), 8, 8, 9, kOne}, {RankId(2), 7, 9, 9, kOne}}), IsEmpty());
   EXPECT_THAT(found({{RankId(1), 8, 8, 10, kOne}}), ElementsAre(Checkpoint(1, 7)));
   EXPECT_THAT(found({{RankId(1), 8, 8, 11, kOne}}), IsEmpty());
+}
+
+TEST_F(JudgeTest, ABadLossIsCaughtUpWhenItIsFiniteOnAllRanks) {
+  state_.mode = Mode::kRunning;
+  state_.in_loop = true;
+  state_.incidents.resize(1);
+  state_.incidents[0].findings.resize(1);
+  state_.incidents[0].findings[0].syndrome = incident::Syndrome::kNan;
+  state_.open = 0;
+  state_.fault.epoch = kOne;
+  Samples samples = Look(0.5, detect::ProcState::kSleeping, 9);
+  const auto told = [&](int64_t step, std::vector<BadLoss> losses) {
+    samples.losses = std::move(losses);
+    judge_.Add(samples);
+    return judge_.At(state_, Step(step, 0.5), At(0.5));
+  };
+  EXPECT_THAT(told(9, {{RankId(0), 2, 3, 9, kOne}, {RankId(1), 2, 3, 9, kOne}}),
+              AllOf(Not(Contains(VariantWith<CaughtUp>(_))), Not(Contains(VariantWith<Suspected>(_)))))
+      << "it was told, by this coordinator or by the one before it";
+  EXPECT_THAT(told(10, {{RankId(0), -1, -1, 10}}), Not(Contains(VariantWith<CaughtUp>(_))));
+  EXPECT_THAT(told(11, {{RankId(1), -1, -1, 11}}), Contains(VariantWith<CaughtUp>(_)));
+  state_.open.reset();
+  EXPECT_THAT(told(15, {{RankId(0), 12, 13, 15, kOne}}), Contains(VariantWith<Suspected>(_))) << "it is back";
 }
 
 TEST_F(JudgeTest, ALossThatIsNoNumberMayBeFromBeforeTheEpoch) {

@@ -116,6 +116,7 @@ void On(Turn& turn, const CaughtUp& event) {
   if (!turn.state.in_loop) return Ignore(turn);
   if (turn.state.unseen) return GoOnUnseen(turn);
   Advance(turn, event.progress);
+  if (HasBadLoss(turn.state)) CloseIfBack(turn);
 }
 
 void On(Turn& turn, const ProgressSeen& event) {
@@ -413,17 +414,30 @@ void CloseUnseen(Turn& turn) {
   NoteUnseenGoesOn(turn);
 }
 
+bool HasBadLoss(const State& state) {
+  const auto is_nan = [](const incident::Finding& finding) { return finding.syndrome == incident::Syndrome::kNan; };
+  return state.open && state.fault.epoch == state.epoch &&
+         std::ranges::any_of(state.incidents[*state.open].findings, is_nan);
+}
+
+void CloseIfBack(Turn& turn) {
+  State& state = turn.state;
+  const bool left_alone = state.mode == Mode::kRunning && !state.paused;
+  if (!left_alone || !state.open || state.progress.step < state.fault.close_at_step) return;
+  if (state.fault.epoch == state.epoch)
+    Act(turn, incident::ActionKind::kNote,
+        HasBadLoss(state) ? "the loss is a finite number again" : "the job went on by itself");
+  CloseIncident(turn);
+  EnterPhaseNow(state, state.progress.step_end);
+}
+
 void Advance(Turn& turn, const Progress& seen) {
   State& state = turn.state;
   if (!state.in_loop || seen.step <= state.progress.step) return;
   state.progress = {seen.step, std::max(state.progress.step_end, Settle(state, seen.step_end))};
   state.frontier = std::max(state.frontier, seen.step);
   state.recomputing = state.recomputing && seen.step < state.frontier;
-  const bool left_alone = state.mode == Mode::kRunning && !state.paused;
-  if (!left_alone || !state.open || seen.step < state.fault.close_at_step) return;
-  if (state.fault.epoch == state.epoch) Act(turn, incident::ActionKind::kNote, "the job went on by itself");
-  CloseIncident(turn);
-  EnterPhaseNow(state, state.progress.step_end);
+  if (!HasBadLoss(state)) CloseIfBack(turn);
 }
 
 // Of processes that were killed, or that have their grace before they are.

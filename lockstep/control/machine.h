@@ -224,6 +224,9 @@ bool TrainsUnseen(const State& state, Nanos now);
 // with its workers. Where a scheduler may bring another machine, that is first when one is asked for, and then when
 // nobody came.
 Nanos GoneAt(const State& state, int node, Nanos lost_since);
+// The open incident is of a loss that is no number, and nothing was done about it: steps alone do not close it, but
+// CaughtUp.
+bool HasBadLoss(const State& state);
 // Whether it ends the job if a node is said to be gone at this moment.
 bool IsEnd(const State& state, int node, Nanos at);
 

@@ -130,6 +130,8 @@ void Witness(Turn& turn) {
             false);
   if (state.mode == Mode::kConfirming) state.mode = state.in_loop ? Mode::kRunning : Mode::kStarting;
   state.fault.close_at_step = state.progress.step + 1;
+  // The job goes on with it: what strikes next is no consequence.
+  if (incident::Lead(Open(state)).syndrome == Syndrome::kNan) state.fault.led = false;
   AnnounceOpen(turn);
 }
 

@@ -335,6 +335,30 @@ TEST(Nan, GoesBackToBeforeIt) {
   EXPECT_EQ(named.state.mode, Mode::kRunning);
 }
 
+// Steps say nothing of it.
+TEST(Nan, ThatIsOnlyNamedIsOpenUntilALossIsFinite) {
+  Policy patient;
+  patient.nan_restart = false;
+  for (Scenario job : {ThreeNodes(0, patient), ThreeNodes(0, {}, true)}) {
+    EXPECT_EQ(job.Hear(13, Nan(job, 8)), "announce 1");
+    job.See(20, 22);
+    EXPECT_TRUE(job.state.open);
+    EXPECT_EQ(job.Hear(23, CaughtUp{EpochId(1), Step(20, 22)}), "announce 1");
+    EXPECT_FALSE(job.state.open);
+    EXPECT_EQ(job.Incident(0).actions.back().text, "the loss is a finite number again");
+    EXPECT_EQ(job.state.ledger.Current(), Phase::kProductive);
+  }
+}
+
+TEST(Nan, ThatIsOnlyObservedDoesNotHideWhatComesNext) {
+  Scenario job = ThreeNodes(0, {}, true);
+  job.Hear(13, Nan(job, 8));
+  job.See(20, 22);
+  EXPECT_EQ(job.Hear(30, Suspect(1, 2, true, 29)), "announce 1");
+  EXPECT_EQ(job.Headline(0), "rank 2 was stopped (state T) while others wait");
+  EXPECT_EQ(job.Incident(0).findings.size(), 2u);
+}
+
 // Of a crash that came before the loss had been bad for long enough to be a finding of its own.
 TEST(Nan, ACrashMeanwhileGoesBackToBeforeItToo) {
   Scenario job = ThreeNodes(1);

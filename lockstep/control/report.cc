@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 
 namespace lockstep::control {
 namespace {
@@ -98,6 +99,41 @@ Json PeersJson(const std::optional<PeerCopies>& peers) {
           {"error", peers->error}};
 }
 
+// What only grows as long as the same agent tells it.
+constexpr std::tuple kCounts(&Observed::checkpoints, &Observed::checkpoints_skipped, &Observed::checkpoints_torn,
+                             &Observed::checkpoint_blocked, &Observed::records, &Observed::records_dropped,
+                             &Observed::log_dropped, &Observed::console_dropped);
+constexpr std::tuple kPeerCounts(&PeerCopies::kept, &PeerCopies::sent, &PeerCopies::in_gaps);
+constexpr std::tuple kDiskCounts(&OnDisk::flushes, &OnDisk::failures);
+constexpr std::tuple kUploadCounts(&Uploaded::uploads, &Uploaded::failures);
+
+template <typename Part, typename Counts>
+void AddCounts(const Part& one, const Counts& counts, Part& all) {
+  std::apply([&](auto... count) { ((all.*count += one.*count), ...); }, counts);
+}
+
+template <typename Part, typename Counts>
+void AddCounts(const std::optional<Part>& one, const Counts& counts, std::optional<Part>& all) {
+  if (one && all) AddCounts(*one, counts, *all);
+}
+
+template <typename Part, typename Counts>
+void KeepFallen(const Part& last, const Part& now, const Counts& counts, Part& before) {
+  const auto keep = [&](auto count) {
+    if (now.*count < last.*count) before.*count += last.*count;
+  };
+  std::apply([&](auto... count) { (keep(count), ...); }, counts);
+}
+
+template <typename Part, typename Counts>
+void KeepFallen(const std::optional<Part>& last, const std::optional<Part>& now, const Counts& counts,
+                std::optional<Part>& before) {
+  static const Part kNothing{};
+  if (!last) return;
+  if (!before) before.emplace();
+  KeepFallen(*last, now ? *now : kNothing, counts, *before);
+}
+
 // The newest that exists twice is the one of the node that lags most.
 void Add(const PeerCopies& one, std::optional<PeerCopies>& all) {
   if (!all) {
@@ -106,9 +142,7 @@ void Add(const PeerCopies& one, std::optional<PeerCopies>& all) {
   }
   all->newest = std::min(all->newest, one.newest);
   all->alone += one.alone;
-  all->kept += one.kept;
-  all->sent += one.sent;
-  all->in_gaps += one.in_gaps;
+  AddCounts(one, kPeerCounts, *all);
   all->held += one.held;
   if (all->error.empty()) all->error = one.error;
 }
@@ -275,8 +309,15 @@ Observed OutOfReach(Observed observed, Nanos ago) {
   return observed;
 }
 
-Observed Together(const std::vector<Observed>& nodes) {
-  if (nodes.size() == 1) return nodes.front();
+void KeepCounts(const Observed& last, const Observed& now, Observed& before) {
+  KeepFallen(last, now, kCounts, before);
+  KeepFallen(last.peers, now.peers, kPeerCounts, before.peers);
+  KeepFallen(last.disk, now.disk, kDiskCounts, before.disk);
+  if (last.disk)
+    KeepFallen(last.disk->upload, now.disk ? now.disk->upload : std::nullopt, kUploadCounts, before.disk->upload);
+}
+
+Observed Together(const std::vector<Observed>& nodes, const Observed& before) {
   Observed all;
   AddCommit(nodes, all);
   double loss = 0;
@@ -284,19 +325,16 @@ Observed Together(const std::vector<Observed>& nodes) {
   for (const Observed& node : nodes) {
     all.ranks.insert(all.ranks.end(), node.ranks.begin(), node.ranks.end());
     if (!std::isnan(node.loss)) loss += node.loss, ++known;
-    all.checkpoints += node.checkpoints;
-    all.checkpoints_skipped += node.checkpoints_skipped;
-    all.checkpoints_torn += node.checkpoints_torn;
-    all.checkpoint_blocked += node.checkpoint_blocked;
+    AddCounts(node, kCounts, all);
     if (node.disk) all.disk = node.disk;
     if (node.peers) Add(*node.peers, all.peers);
-    all.records += node.records;
-    all.records_dropped += node.records_dropped;
-    all.log_dropped += node.log_dropped;
-    all.console_dropped += node.console_dropped;
     if (all.start_method.empty()) all.start_method = node.start_method;
   }
   if (known > 0) all.loss = loss / known;
+  AddCounts(before, kCounts, all);
+  AddCounts(before.peers, kPeerCounts, all.peers);
+  AddCounts(before.disk, kDiskCounts, all.disk);
+  if (before.disk && all.disk) AddCounts(before.disk->upload, kUploadCounts, all.disk->upload);
   return all;
 }
 
@@ -306,11 +344,13 @@ void Forget(Json& value) {
 }
 
 Json StatusReport(const State& state, const Observed& observed, Nanos now) {
+  const int64_t step = StepNow(state, observed.ranks);
   Json report = {
       {"state", state.paused ? "paused" : ModeName(state.mode)},
       {"job", state.spec.name},
       {"epoch", state.epoch.value()},
-      {"step", StepNow(state, observed.ranks)},
+      {"step", step},
+      {"furthest_step", std::max(state.frontier, step)},
       {"loss", NumberOrNull(observed.loss)},
       {"loss_is_finite", std::isnan(observed.loss) ? Json() : Json(std::isfinite(observed.loss))},
       {"start_method", observed.start_method},

@@ -72,8 +72,11 @@ struct Observed {
 inline constexpr std::string_view kUnknown = "unknown";
 Observed OutOfReach(Observed observed, Nanos ago);
 
-// What the agents of all nodes see, as one. The loss is the mean over those that know one.
-Observed Together(const std::vector<Observed>& nodes);
+// What was counted by an agent that has begun anew since `last`, or is no part of the job any more (nothing `now`),
+// goes into `before`.
+void KeepCounts(const Observed& last, const Observed& now, Observed& before);
+// What the agents of all nodes see, as one. The loss is the mean over those that know one; counts go on from `before`.
+Observed Together(const std::vector<Observed>& nodes, const Observed& before = {});
 
 // Null in place of what nobody saw; objects keep their members.
 void Forget(Json& value);

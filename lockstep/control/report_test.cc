@@ -36,6 +36,7 @@ TEST(StatusReport, HasTheFieldsOfItsInterface) {
   EXPECT_EQ(report["job"], "gpt");
   EXPECT_EQ(report["epoch"], 2);
   EXPECT_EQ(report["step"], 11);
+  EXPECT_EQ(report["furthest_step"], 11);
   EXPECT_EQ(report["loss"], 2.5);
   EXPECT_EQ(report["ranks"],
             Json::parse(R"([{"rank": 0, "pid": 4711, "state": "running", "step": 11, "step_time_s": 0.25}])"));
@@ -43,6 +44,17 @@ TEST(StatusReport, HasTheFieldsOfItsInterface) {
   EXPECT_EQ(report["output"], Json::parse(R"({"log_dropped_bytes": 64, "console_dropped_bytes": 0})"));
   EXPECT_EQ(report["restarts"], 1);
   EXPECT_EQ(report["incidents"], 1);
+}
+
+TEST(StatusReport, TheFurthestStepStaysWhereARestartBeganBeforeIt) {
+  EXPECT_EQ(StatusReport(State{}, Observed{}, At(1))["furthest_step"], -1);
+  Scenario job = AfterACrash();
+  job.Hear(17, Killed(2, 1, SIGKILL));
+  job.Restart(18, std::nullopt);
+  job.ComeUp(19);
+  const Json report = StatusReport(job.state, Observed{}, At(20));
+  EXPECT_EQ(report["step"], -1);
+  EXPECT_EQ(report["furthest_step"], 11);
 }
 
 TEST(StatusReport, SaysWhoStandsByAndWhoIsOut) {

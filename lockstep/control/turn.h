@@ -29,7 +29,9 @@ Nanos Settle(const State& state, Nanos moment);
 void ForgetLoop(State& state);
 // The open incident of a job that tells no steps: none will close it when it goes on.
 void CloseUnseen(Turn& turn);
-// Takes in newer progress; closes the open incident once the job is back where it was.
+// The open incident, once the job is back where it was.
+void CloseIfBack(Turn& turn);
+// Takes in newer progress; closes the open incident once the job is back where it was, unless its loss is bad.
 void Advance(Turn& turn, const Progress& seen);
 
 bool AllExited(const State& state);

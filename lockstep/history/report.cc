@@ -24,11 +24,12 @@ Nanos NewestEvent(const std::vector<RunFacts>& runs) {
 }
 
 Json RunsJson(const Past& past) {
-  const auto finished =
-      std::count_if(past.runs.begin(), past.runs.end(), [](const RunFacts& run) { return run.finished; });
+  const auto count = [&](Ending ending) { return std::ranges::count(past.runs, ending, &RunFacts::ending); };
   return {{"read", past.runs.size()},
-          {"finished", finished},
-          {"unfinished", static_cast<int64_t>(past.runs.size()) - finished},
+          {"completed", count(Ending::kCompleted)},
+          {"failed", count(Ending::kFailed)},
+          {"stopped", count(Ending::kStopped)},
+          {"unfinished", count(Ending::kUnfinished)},
           {"without_journal", past.without_journal},
           {"unread", past.unread.size()}};
 }
@@ -62,7 +63,7 @@ Json RunJson(const RunFacts& run) {
   const Nanos end = run.ledger_end();
   return {{"run", run.path},
           {"job", run.job},
-          {"state", run.finished ? "finished" : "unfinished"},
+          {"state", EndingName(run.ending)},
           {"begin", IsoTime(run.begin)},
           {"ranks", run.MostRanks()},
           {"wall_h", ToSeconds(run.end - run.begin).value / kHour},
@@ -70,7 +71,8 @@ Json RunJson(const RunFacts& run) {
           {"ettr_sliding_1h", run.ledger.Sliding(end, kSliding)},
           {"lost_rank_hours", LostRankHours(run)},
           {"restarts", run.restarts},
-          {"incidents", run.incidents.size()}};
+          {"incidents", run.incidents.size()},
+          {"verdict", run.verdict.empty() ? Json() : Json(run.verdict)}};
 }
 
 // Those that lost most rank-hours, first.

@@ -29,9 +29,10 @@ struct ReportOptions {
   SizingOptions sizing{};
 };
 
-// {window {days, from, to}, runs {read, finished, unfinished, without_journal, unread}, unread [{path, why}],
-// ettr {cumulative, by_ranks, sliding_1h, wall_h, rank_hours}, costliest_runs [{...}], incidents, resolution, time,
-// failures (tables.h), lemons {...}, standbys (sizing.h), drills {incidents, lost_s}}. Requires a run.
+// {window {days, from, to}, runs {read, completed, failed, stopped, unfinished, without_journal, unread}, unread
+// [{path, why}], ettr {cumulative, by_ranks, sliding_1h, wall_h, rank_hours}, costliest_runs [{...}], incidents,
+// resolution, time, failures (tables.h), lemons {...}, standbys (sizing.h), drills {incidents, lost_s}}. Requires a
+// run.
 Json ClusterReport(const Past& past, const ReportOptions& options);
 
 }  // namespace lockstep::history

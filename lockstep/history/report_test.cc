@@ -76,9 +76,36 @@ TEST(ClusterReport, SlidingIsOfTheNewestHour) {
 
 TEST(ClusterReport, CountsWhatWasRead) {
   const Json report = Report({Of(ACrash(), 17)});
-  EXPECT_EQ(report["runs"], Json::parse(R"({"read": 1, "finished": 0, "unfinished": 1, "without_journal": 3,
+  EXPECT_EQ(report["runs"],
+            Json::parse(R"({"read": 1, "completed": 0, "failed": 0, "stopped": 0, "unfinished": 1, "without_journal": 3,
                                             "unread": 1})"));
   EXPECT_EQ(report["unread"], Json::parse(R"([{"path": "/odd", "why": "is no journal"}])"));
+}
+
+TEST(ClusterReport, TellsHowRunsEnded) {
+  Scenario completed = ACrash(), failed = ACrash(), stopped = ACrash();
+  for (const int rank : {0, 1}) completed.Hear(17, control::Exit(2, rank, {}));
+  completed.Hear(18, control::EpochStopped{EpochId(2)});
+  failed.Hear(17, control::Raised(2, 0, "ValueError", {}, 17));
+  failed.Restart(18, Checkpoint(1, 10));
+  failed.ComeUp(19);
+  failed.Hear(20, control::Raised(3, 0, "ValueError", {}, 20));
+  failed.Hear(20.5, control::StopAsked{SIGINT});
+  failed.Hear(21, control::EpochStopped{EpochId(3)});
+  stopped.Hear(17, control::StopAsked{SIGINT});
+  stopped.Hear(18, control::EpochStopped{EpochId(2)});
+  const auto of = [](const Scenario& job, const char* path, bool stop_asked) {
+    return RunOf(path,
+                 {.state = job.state, .first = At(1), .last = At(21), .last_wall = At(21), .stop_asked = stop_asked});
+  };
+  const Json report = Report({of(completed, "/c", false), of(failed, "/f", true), of(stopped, "/s", true)});
+  EXPECT_EQ(report["runs"], Json::parse(R"({"read": 3, "completed": 1, "failed": 1, "stopped": 1, "unfinished": 0,
+                                            "without_journal": 3, "unread": 1})"));
+  const Json& runs = report["costliest_runs"];
+  EXPECT_EQ(Row(runs, "run", "/c")["state"], "completed");
+  EXPECT_EQ(Row(runs, "run", "/f")["state"], "failed");
+  EXPECT_THAT(Row(runs, "run", "/f")["verdict"].get<std::string>(), testing::HasSubstr("ValueError"));
+  EXPECT_EQ(Row(runs, "run", "/s")["verdict"], "stopped by SIGINT");
 }
 
 TEST(ClusterReport, TablesOfACrash) {

@@ -138,12 +138,25 @@ Incident IncidentOf(const State& state, const std::string& host, const incident:
   return incident;
 }
 
+// Who is asked to stop while it fails has failed.
+Ending EndingOf(const Replayed& replayed) {
+  const State& state = replayed.state;
+  if (state.mode != control::Mode::kFinished) return Ending::kUnfinished;
+  if (state.exit_code == 0) return Ending::kCompleted;
+  return replayed.stop_asked && state.verdict.starts_with("stopped by ") ? Ending::kStopped : Ending::kFailed;
+}
+
 }  // namespace
 
 const char* ResolutionName(Resolution resolution) {
   constexpr std::array<const char*, 9> kNames = {"open",     "by_itself", "restart", "replan", "hot_update",
                                                  "rollback", "shrink",    "evict",   "end"};
   return kNames[static_cast<size_t>(resolution)];
+}
+
+const char* EndingName(Ending ending) {
+  constexpr std::array<const char*, 4> kNames = {"unfinished", "completed", "failed", "stopped"};
+  return kNames[static_cast<size_t>(ending)];
 }
 
 const char* ComponentName(Component component) {
@@ -156,7 +169,8 @@ RunFacts RunOf(std::string path, const Replayed& replayed) {
   RunFacts run;
   run.path = std::move(path);
   run.job = state.spec.name;
-  run.finished = state.mode == control::Mode::kFinished;
+  run.ending = EndingOf(replayed);
+  run.verdict = state.verdict;
   run.stop_asked = replayed.stop_asked;
   run.restarts = state.restarts;
   run.ledger = state.ledger;

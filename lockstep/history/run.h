@@ -26,6 +26,10 @@ struct Replayed {
 enum class Resolution { kOpen, kByItself, kRestart, kReplan, kHotUpdate, kRollback, kShrink, kEvict, kEnd };
 const char* ResolutionName(Resolution resolution);  // "hot_update"
 
+// kStopped: by a person, or by a signal.
+enum class Ending { kUnfinished, kCompleted, kFailed, kStopped };
+const char* EndingName(Ending ending);  // "completed"
+
 // What failed, as far as it was named. kWatcher: a coordinator or an agent, while training went on.
 enum class Component { kJob, kRank, kNode, kLink, kSoftware, kWatcher };
 inline constexpr int kComponents = 6;
@@ -62,7 +66,8 @@ struct Size {
 
 struct RunFacts {
   std::string path, job;
-  bool finished = false;
+  Ending ending = Ending::kUnfinished;
+  std::string verdict{};  // why it ended, for people
   bool stop_asked = false;
   int64_t restarts = 0;
   Nanos begin, end;  // wall time; of a run that has not finished, up to its newest event

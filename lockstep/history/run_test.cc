@@ -88,7 +88,7 @@ TEST(RunFacts, ALossThatEndsTheJobIsAnIncident) {
   job.Hear(30, AgentGone{1, "silent"});
   job.Hear(31, control::EpochStopped{EpochId(1)});
   const RunFacts run = Of(job, 31);
-  EXPECT_TRUE(run.finished);
+  EXPECT_EQ(run.ending, Ending::kFailed);
   ASSERT_EQ(run.incidents.size(), 2u);
   EXPECT_EQ(run.incidents[0].component, Component::kWatcher);
   EXPECT_EQ(run.incidents[1].symptom, incident::Syndrome::kNodeLost);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lockstep/base/clean.h"
 #include "lockstep/base/host.h"
 #include "lockstep/incident/fields.h"
 #include "lockstep/node/endpoint.h"
@@ -129,7 +130,7 @@ class CoordinatorProcess {
 
   // Another one led the job to its end.
   absl::Status EndWith(const control::State& state) {
-    view_.Line(state.verdict);
+    view_.Line(Clean(state.verdict));
     exit_code_ = state.exit_code;
     poller_.Stop();
     return absl::OkStatus();
@@ -218,7 +219,7 @@ class CoordinatorProcess {
     if (ended_.value == 0) {
       ended_ = clock_.Now();
       view_.Settle();
-      view_.Line(state.verdict);
+      view_.Line(Clean(state.verdict));
     }
     if (lead_.IsWriting()) last_written_ = clock_.Now();
     // The agents leave when they have heard that it is over.
@@ -272,7 +273,9 @@ absl::StatusOr<int> Coordinate(const RunOptions& options) {
   const control::JobSpec job = MakeJob(options);
   const std::string run_dir = spec.run_dir;
   const bool is_new = !HoldsRun(run_dir);
-  CoordinatorProcess process(options, std::move(spec));
+  RunOptions in_place = options;
+  in_place.run_dir = run_dir;
+  CoordinatorProcess process(in_place, std::move(spec));
   const absl::Status begun = options.journal.empty() ? process.Begin(job) : process.StandIn(job);
   absl::StatusOr<int> ended = begun.ok() ? process.Run() : begun;
   if (is_new && process.HoldsRunDir() && !process.HasJob()) ForgetRun(run_dir);
@@ -292,6 +295,7 @@ absl::StatusOr<int> ResumeCoordinating(const std::string& run_dir, const RunOpti
   RunOptions same = options;
   same.resumes = true;
   same.nodes.endpoint = spec.endpoint;
+  same.run_dir = spec.run_dir;
   spec.watching = KeptOptions(options);
   BlockSignals(options.stop_signals);
   CoordinatorProcess process(same, std::move(spec));

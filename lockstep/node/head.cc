@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/clean.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/host.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/base/wall_time.h"
 #include "lockstep/incident/incident.h"
@@ -185,8 +187,15 @@ void Head::Carried(const control::Announce& announce) {
   if (!incident.actions.empty())
     line += fmt::format("; {}{}", incident.actions.back().done ? "" : "would be: ", incident.actions.back().text);
   if (incident.closed.value != 0) line += " (closed)";
-  listener_.line(line);
-  if (webhook_) webhook_->Post(incident::ToJson(incident));
+  listener_.line(Clean(line));
+  if (webhook_) webhook_->Post(Posted(incident));
+}
+
+// One channel may hear of many runs.
+Json Head::Posted(const incident::Incident& incident) const {
+  Json posted = {{"job", state().spec.name}, {"run", options_.run_dir}, {"host", HostName()}};
+  posted.update(incident::ToJson(incident));
+  return posted;
 }
 
 void Head::WasAway(Nanos away) {
@@ -286,7 +295,7 @@ Json Head::Status() const {
     const control::NodeSpec& spec = specs[static_cast<size_t>(node)];
     nodes.push_back({{"name", spec.name}, {"ranks", spec.ranks}, {"agent", attends ? "here" : "lost"}});
   }
-  Json status = control::StatusReport(state(), control::Together(observed), now);
+  Json status = control::StatusReport(state(), control::Together(observed, conductor_->counted_before()), now);
   status["nodes"] = nodes;
   if (conductor_->nodes() > 1) status["checkpoint"]["waits_for"] = conductor_->WaitsFor();
   if (plan_watch_) status["plan"] = plan_watch_->Report(judge_->step_time(), state().spec.ranks);

@@ -89,6 +89,16 @@ class TrainingOnTwoNodes : public HeadOfTwoNodes {
   Head head_{options_, clock_, Listener()};
 };
 
+TEST_F(TrainingOnTwoNodes, AnnounceAnIncidentInOneLineThatSteersNoTerminal) {
+  control::RankExited exited;
+  exited.epoch = kOne;
+  exited.rank = RankId(1);
+  exited.status.code = 1;
+  exited.exception = control::ExceptionInfo{"RuntimeError", "bad \033[31m\nvalue", "train.py:41 in forward", false};
+  head_.Hear(1, control::Said(control::EventBody(exited)));
+  EXPECT_THAT(lines_, Contains(HasSubstr(": bad  [31m value")));
+}
+
 TEST_F(TrainingOnTwoNodes, WhileAnAgentIsAwayWhatAFaultCostsIsSaidOnce) {
   const auto said =
       HasSubstr("no checkpoint becomes whole while the agent of node b is away: a fault now costs the steps since 30");

@@ -35,7 +35,7 @@ struct RunOptions {
   int ranks = 1;
   Nodes nodes;
   std::string job;      // empty: made from the script's name and our pid
-  std::string run_dir;  // empty: under the user's runtime directory
+  std::string run_dir;  // empty: under the user's runtime directory; once it runs: in full
   std::string journal;  // postgresql://..., of a coordinator; empty: in the run directory
   std::string python;   // empty: found by agent::FindPython
   agent::StartMethod start_method = agent::StartMethod::kAuto;

@@ -110,7 +110,7 @@ absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
   for (const char* seen : {"loss", "loss_is_finite", "start_method", "checkpoint", "records", "output"})
     control::Forget(status[seen]);
   if (replayed.state.mode == control::Mode::kFinished) return status;
-  control::Forget(status["step"]);
+  for (const char* seen : {"step", "furthest_step"}) control::Forget(status[seen]);
   status["state"] = "unwatched";
   status["trouble"] = IsUnwatched(answer.status()) ? WhatToDo(run_dir, answer.status()) : Message(answer.status());
   return status;

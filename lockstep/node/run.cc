@@ -11,6 +11,7 @@
 #include "lockstep/agent/agent.h"
 #include "lockstep/agent/asked_to_stop.h"
 #include "lockstep/agent/wire.h"
+#include "lockstep/base/clean.h"
 #include "lockstep/incident/fields.h"
 #include "lockstep/node/console.h"
 #include "lockstep/node/endpoint.h"
@@ -109,7 +110,9 @@ Node::Node(agent::RunSpec spec, RunOptions options)
       console_(spec_.torchrun, view_),
       control_socket_(poller_,
                       [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }),
-      begun_(clock_.Now()) {}
+      begun_(clock_.Now()) {
+  options_.run_dir = spec_.run_dir;
+}
 
 // ---- beginning ----
 
@@ -398,7 +401,7 @@ void Node::Settle(const control::Finish& command) {
   view_.Settle();
   const std::string table = first_failure_.Table(agent_->spec(), agent_->epoch());
   if (command.exit_code != 0 && !table.empty()) view_.Line("the first failure\n" + table);
-  view_.Line(command.verdict);
+  view_.Line(Clean(command.verdict));
   starter_lost_ ? EndIfAllHeard() : agent_->End();
 }
 

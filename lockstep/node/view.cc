@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "lockstep/base/clean.h"
 #include "lockstep/base/status.h"
 #include "lockstep/term/lines.h"
 #include "lockstep/term/text.h"
@@ -58,7 +59,7 @@ void View::Output(int stream, std::string_view data) {
 
 void View::Line(const std::string& text) {
   Erase();
-  outlet_.Write(STDERR_FILENO, "lockstep: " + text + "\n");
+  outlet_.Write(STDERR_FILENO, "lockstep: " + CleanLines(text) + "\n");
   last_.clear();
 }
 

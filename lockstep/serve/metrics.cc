@@ -87,6 +87,8 @@ void AddJob(Page& page, const Json& status) {
       .Add(1, Label("state", TextAt(status, "state")));
   page.Gauge("lockstep_epoch", "Generation of the workers; grows by one with every restart.").Add(At(status, "epoch"));
   page.Gauge("lockstep_step", "Newest step that all ranks have finished; -1 before the first.").Add(At(status, "step"));
+  page.Gauge("lockstep_furthest_step", "Furthest step that all ranks ever finished in this run; -1 before the first.")
+      .Add(At(status, "furthest_step"));
 }
 
 // Of a run that was given one.

@@ -19,7 +19,7 @@ namespace {
 
 Json SampleStatus() {
   return Json::parse(R"({
-    "state": "running", "job": "de\"mo", "epoch": 2, "step": 117, "loss": 2.25, "start_method": "zygote",
+    "state": "running", "job": "de\"mo", "epoch": 2, "step": 117, "furthest_step": 118, "loss": 2.25, "start_method": "zygote",
     "ranks": [{"rank": 0, "pid": 11, "state": "running", "step": 118, "step_time_s": 0.125},
               {"rank": 1, "pid": 12, "state": "running", "step": 117, "step_time_s": 0.5}],
     "ettr": {"cumulative": 0.9375, "sliding_1h": 0.9, "wall_s": 64, "lost_s": {"startup": 3, "detect": 0.5, "recompute": 0.5}},
@@ -53,6 +53,9 @@ lockstep_epoch 2
 # HELP lockstep_step Newest step that all ranks have finished; -1 before the first.
 # TYPE lockstep_step gauge
 lockstep_step 117
+# HELP lockstep_furthest_step Furthest step that all ranks ever finished in this run; -1 before the first.
+# TYPE lockstep_furthest_step gauge
+lockstep_furthest_step 118
 # HELP lockstep_rank_step Newest step that the rank has finished; -1 before the first.
 # TYPE lockstep_rank_step gauge
 lockstep_rank_step{rank="0"} 118

@@ -15,9 +15,14 @@ std::string Word(const Json& object, const char* key) {
   return object.contains(key) && object[key].is_string() ? Clean(object[key].get_ref<const std::string&>()) : "";
 }
 
+double StepTime(const Json& rank) {
+  const double step_time = Number(rank, "step_time_s");
+  return step_time > 0 ? step_time : std::nan("");
+}
+
 double Slowest(const Json& ranks) {
-  double slowest = 0;
-  for (const Json& rank : ranks) slowest = std::fmax(slowest, Number(rank, "step_time_s"));
+  double slowest = std::nan("");
+  for (const Json& rank : ranks) slowest = std::fmax(slowest, StepTime(rank));
   return slowest;
 }
 
@@ -32,18 +37,24 @@ std::string LossText(const Json& status) {
   return Known(Number(status, "loss"), "{:.4f}");
 }
 
+// How it ended, too, once that is known.
+std::string StateText(const Json& status) {
+  const std::string verdict = Word(status, "verdict");
+  return Word(status, "state") + (verdict.empty() ? "" : ": " + verdict);
+}
+
 std::string HeadLine(const Json& status) {
   const Json ettr = status.value("ettr", Json::object());
   const Json checkpoint = status.value("checkpoint", Json::object());
   return fmt::format("{}{}{}  {}  epoch {}  step {}  loss {}  ETTR {}  checkpoint {}", kBold, Word(status, "job"),
-                     kPlain, Word(status, "state"), status.value("epoch", 0), Known(Number(status, "step"), "{:.0f}"),
+                     kPlain, StateText(status), status.value("epoch", 0), Known(Number(status, "step"), "{:.0f}"),
                      LossText(status), Known(100 * Number(ettr, "cumulative"), "{:.1f} %"),
                      Known(Number(checkpoint, "step"), "of step {:.0f}"));
 }
 
 std::string RankLine(const Json& rank, double slowest, int width) {
   const std::string state = Word(rank, "state");
-  const double step_time = Number(rank, "step_time_s");
+  const double step_time = StepTime(rank);
   return fmt::format("  rank {:<4} {}{:<12}{} step {:<7} {:>8}  {}", rank.value("rank", 0), ColourOf(state), state,
                      kPlain, rank.value("step", -1), Known(1000 * step_time, "{:.0f} ms"),
                      Strip(step_time, slowest, width));

@@ -17,7 +17,9 @@ std::string IncidentLine(const Json& incident);
 double Number(const Json& object, const char* key);
 // A member of foreign origin, without control characters; empty if it is missing.
 std::string Word(const Json& object, const char* key);
-// The longest step time of all ranks; 0 if none is known.
+// In seconds, of the rank's newest step; NaN before the first of its epoch, of which documents say 0.
+double StepTime(const Json& rank);
+// The longest of them; NaN if none is known.
 double Slowest(const Json& ranks);
 // Green while all is well, red when it is not.
 const char* ColourOf(const std::string& state);

@@ -29,18 +29,6 @@ std::string Fit(const std::string& line, size_t width) {
   return fitted;
 }
 
-std::string Clean(std::string_view text) {
-  const auto byte = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
-  std::string clean;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool second_set = byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xA0;  // C1: U+0080 to U+009F
-    const bool control = byte(i) < 0x20 || byte(i) == 0x7F || second_set;
-    clean += control ? ' ' : text[i];
-    i += second_set ? 1 : 0;
-  }
-  return clean;
-}
-
 std::string Colourless(const std::string& line) {
   std::string plain;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -54,7 +42,7 @@ std::string Colourless(const std::string& line) {
 }
 
 std::string Strip(double value, double largest, int width) {
-  if (!std::isfinite(value) || largest <= 0) return "";
+  if (!std::isfinite(value) || !(largest > 0)) return "";
   const int filled = std::clamp(static_cast<int>(std::lround(value / largest * width)), 0, std::max(width, 0));
   std::string strip;
   for (int i = 0; i < filled; ++i) strip += "▇";

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/clean.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::term {
@@ -19,8 +20,7 @@ inline constexpr char kCyan[] = "\033[36m";
 
 // Cuts to `width` columns; escapes take no column, a UTF-8 sequence takes one.
 std::string Fit(const std::string& line, size_t width);
-// Without escapes and other control characters: for text of foreign origin, such as an exception's message.
-std::string Clean(std::string_view text);
+using lockstep::Clean;
 // Without colours, for files.
 std::string Colourless(const std::string& line);
 // A strip of `width` columns for the largest value, and of less for less; empty for what is not known.

@@ -17,14 +17,6 @@ TEST(Fit, CountsColumnsAndNotBytes) {
   EXPECT_EQ(Fit("", 0), "");
 }
 
-TEST(Clean, LeavesNothingThatSteersATerminal) {
-  EXPECT_EQ(Clean("a\033[2Jb\nc\x7f"), "a [2Jb c ");
-  EXPECT_EQ(Clean("é▇"), "é▇");
-  EXPECT_EQ(Clean("a\xC2\x9B"
-                  "2J\xC2\x80\xC2\xA0\xC2"),
-            "a 2J \xC2\xA0\xC2");
-}
-
 TEST(Strip, IsFullForTheLargest) {
   EXPECT_EQ(Strip(2, 2, 4), "▇▇▇▇");
   EXPECT_EQ(Strip(1, 2, 4), "▇▇");

@@ -59,14 +59,14 @@ std::string StatesText(const Row& row, const ByNumber& index) {
 }
 
 std::string GroupLine(const Row& row, const ByNumber& index, double slowest, int strip) {
-  double longest = 0;
+  double longest = std::nan("");
   int64_t step = INT64_MAX;
   for (const int rank : row.ranks) {
-    longest = std::fmax(longest, term::Number(*index.at(rank), "step_time_s"));
+    longest = std::fmax(longest, term::StepTime(*index.at(rank)));
     step = std::min(step, index.at(rank)->value("step", int64_t{-1}));
   }
-  return fmt::format("  {:<10} {}  step {}  {:.0f} ms  {}", row.name, StatesText(row, index), step, 1000 * longest,
-                     term::Strip(longest, slowest, strip));
+  return fmt::format("  {:<10} {}  step {}  {}  {}", row.name, StatesText(row, index), step,
+                     term::Known(1000 * longest, "{:.0f} ms"), term::Strip(longest, slowest, strip));
 }
 
 std::string RowLine(const Row& row, const ByNumber& index, double slowest, int strip) {
@@ -77,7 +77,7 @@ std::string RowLine(const Row& row, const ByNumber& index, double slowest, int s
 double Median(const Json& ranks) {
   std::vector<double> times;
   for (const Json& rank : ranks) {
-    if (const double time = term::Number(rank, "step_time_s"); time == time) times.push_back(time);
+    if (const double time = term::StepTime(rank); time == time) times.push_back(time);
   }
   return times.empty() ? std::nan("") : UpperMedian(std::move(times));
 }

@@ -16,7 +16,7 @@ int NumberOf(const Json& rank) { return rank.value("rank", 0); }
 // Less is worse.
 std::tuple<bool, int64_t, double, int> Rating(const Json& rank) {
   const std::string state = rank.value("state", "");
-  const double step_time = term::Number(rank, "step_time_s");
+  const double step_time = term::StepTime(rank);
   return {state == "running" || state == "finished", rank.value("step", int64_t{-1}),
           step_time == step_time ? -step_time : 0, NumberOf(rank)};
 }

@@ -86,6 +86,26 @@ TEST(Golden, Stacks) {
 }
 TEST(Golden, Help) { ExpectGolden("help", Job(4, 0), {16, 80}, {.screen = Screen::kHelp}); }
 
+TEST(Frame, SaysHowARunEnded) {
+  Known known = Job(4, 0);
+  known.status["state"] = "finished";
+  known.status["verdict"] = "all 3 restarts that were allowed are used up";
+  EXPECT_THAT(Painted(MakeFrame(known, {8, 100}, {})),
+              testing::StartsWith("train_gpt  finished: all 3 restarts that were allowed are used up  epoch 2  "));
+}
+
+TEST(Frame, ARankWithoutAStepHasNoStepTime) {
+  Known known = Job(16, 0);
+  for (Json& rank : known.status["ranks"]) rank["step_time_s"] = 0;
+  const std::string none = Painted(MakeFrame(known, {6, 100}, {}));  // folded by node
+  EXPECT_THAT(none, testing::HasSubstr("step time - median, - longest"));
+  EXPECT_THAT(none, testing::Not(testing::HasSubstr("0 ms")));
+  for (int rank = 0; rank < 4; ++rank) known.status["ranks"][rank]["step_time_s"] = 0.12;
+  const std::string some = Painted(MakeFrame(known, {24, 100}, {}));
+  EXPECT_THAT(some, testing::HasSubstr("step time 120 ms median, 120 ms longest"));
+  EXPECT_THAT(some, testing::Not(testing::HasSubstr(" 0 ms")));
+}
+
 // A count of columns that does not know Fit().
 size_t Columns(const std::string& line) {
   size_t columns = 0;

@@ -91,9 +91,9 @@ void Top::Refresh() {
 
 void Top::ReadJournal() {
   absl::StatusOr<Json> status = options_.status(), incidents = options_.incidents();
+  known_.trouble = status.ok() ? status->value("trouble", "") : Message(status.status());  // "": it has ended
   if (status.ok()) known_.status = *std::move(status);
   if (incidents.ok()) known_.incidents = *std::move(incidents);
-  known_.trouble = known_.status.value("trouble", "nobody watches this run: what its journal says");
   heard_ = clock_.Now();
 }
 

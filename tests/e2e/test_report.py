@@ -89,7 +89,7 @@ class Report(unittest.TestCase):
         one_run(self.root / "x" / "first", EPOCH_2026, [(2000, 1), (3000, 1)])
         one_run(self.root / "second", EPOCH_2026 + DAY)
         report = self.report()
-        self.assertEqual({"read": 2, "finished": 0, "unfinished": 2, "without_journal": 0, "unread": 0}, report["runs"])
+        self.assertEqual({"read": 2, "completed": 0, "failed": 0, "stopped": 0, "unfinished": 2, "without_journal": 0, "unread": 0}, report["runs"])
         self.assertAlmostEqual((3990 - 4 + 3990) / 8000, report["ettr"]["cumulative"], 9)
         self.assertAlmostEqual(1, report["ettr"]["sliding_1h"], 9)
         self.assertEqual([{"class": "explicit", "symptom": "crash", "count": 2, "share": 1.0}], report["incidents"])

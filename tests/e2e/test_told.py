@@ -11,6 +11,7 @@ import urllib.request
 from harness import Run, RunTest
 
 TOKEN = "open-sesame"
+ORIGIN = ("job", "run", "host")
 
 
 class Listener(http.server.ThreadingHTTPServer):
@@ -26,9 +27,9 @@ class Listener(http.server.ThreadingHTTPServer):
         test.addCleanup(self.shutdown)
 
     def incidents(self):
-        """The newest word on each."""
+        """The newest word on each, without where it comes from."""
         heard = [json.loads(body) for _, _, body in self.posts]
-        return list({incident["id"]: incident for incident in heard}.values())
+        return list({incident["id"]: {key: incident[key] for key in incident if key not in ORIGIN} for incident in heard}.values())
 
 
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -82,6 +83,7 @@ class Told(RunTest):
         self.assertEqual(*map(but_for_phases, (run.incidents(), self.listener.incidents())), run)
         first = json.loads(self.listener.posts[0][2])
         self.assertEqual(("crash", [{"kind": "rank", "name": "1"}], None), (first["symptom"], first["suspects"], first["closed"]), run)
+        self.assertEqual([run.status()["job"], str(run.dir), socket.gethostname()], [first[key] for key in ORIGIN], run)
         self.assertEqual({("/hook?key=secret", "application/json")}, {post[:2] for post in self.listener.posts})
         self.assertNotIn("secret", run.stderr(), run)
 

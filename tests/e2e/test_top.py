@@ -68,6 +68,18 @@ class Screen(TopTest):
         self.assertEqual(0, top.end())
         self.stop_job(run)
 
+    def test_a_run_that_ends(self):
+        run = self.start_job()
+        top = self.top(run, columns=120)
+        top.wait("four ranks", lambda screen: "rank 3" in screen)
+        run.ask("stop")
+        run.watcher.wait()
+        top.wait("how it ended", lambda screen: "finished: stopped by" in screen and "no rank runs now" in screen)
+        top.wait("no trouble", lambda screen: "q quit" in screen.splitlines()[-1])
+        top.type("q")
+        self.assertEqual(0, top.end())
+        run.finish(code=1)
+
     def test_nobody_watches(self):
         run = self.start_job()
         top = self.top(run)
