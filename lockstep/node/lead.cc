@@ -33,6 +33,7 @@ Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listen
              .seat = [this](const control::Seat& seat) { Seat(seat); },
              .vacate = [this](const control::Vacate& vacate) { Vacate(vacate); },
              .resize = [this](const std::vector<int>& from) { Resize(from); },
+             .anew = [this] { BeginAnew(); },
              .line = listener_.line}) {}
 
 absl::Status Lead::Open() {
@@ -199,6 +200,15 @@ void Lead::Resize(const std::vector<int>& from) {
   if (own_node_ >= 0) listener_.moved(roster_->PlaceOf(own_token_));
   for (auto& [peer, agent] : agents_)
     if (roster_->PlaceOf(agent.spec.token).node != control::kStandby) Welcome(peer, agent);
+}
+
+// Who stands by may have come or gone, too.
+void Lead::BeginAnew() {
+  left_us_.clear();
+  const std::vector<control::NodeSpec> standbys = head_.state().standbys;
+  for (const control::NodeSpec& standby : standbys) head_.Handle(control::StandbyLeft{standby.token});
+  if (own_node_ >= 0) listener_.moved(roster_->PlaceOf(own_token_));
+  for (auto& [peer, agent] : agents_) Welcome(peer, agent);
 }
 
 // ---- the agents of other nodes ----

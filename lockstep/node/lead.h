@@ -71,6 +71,7 @@ class Lead {
   void Seat(const control::Seat& seat);
   void Vacate(const control::Vacate& vacate);
   void Resize(const std::vector<int>& from);
+  void BeginAnew();
   std::string WhyOut(const std::string& token) const;
   void TurnOut(int node, const std::string& why);
   void TellStandbys();

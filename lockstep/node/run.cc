@@ -257,7 +257,7 @@ void Node::Welcomed(const control::Place& place, const std::string& run) {
   const bool waits = place.node == control::kStandby;
   if (agent_ && waits && spec_.place.node != control::kStandby)
     return Fail(
-        Unavailable("whoever leads knows nothing of this node's place, for its journal had no room: start it again"));
+        Unavailable("whoever leads knows nothing of this node's place: its journal has lost it; start it again"));
   const bool moves = agent_ && !waits && !(spec_.place == place);
   if (moves) spec_.place.node == control::kStandby ? TakeSeat(place) : Move(place);
   if (agent_ && waits) return;
