@@ -29,6 +29,8 @@ namespace {
 constexpr int kApplicationId = 0x4C534A31;  // "LSJ1"
 constexpr int kFormat = 1;
 constexpr auto kSyncDelay = std::chrono::milliseconds(500);
+// For a lock that somebody else holds. Whoever appends has others waiting, and can append again.
+constexpr int kOpenWaitMs = 2000, kAppendWaitMs = 50;
 constexpr int kAppendsPerCheckpoint = 512;  // about 4 MiB of WAL at two 4 KiB pages an append
 constexpr const char* kBeginWalAnew = "UPDATE wal SET turns = turns + 1";
 
@@ -98,7 +100,7 @@ absl::StatusOr<Connection> Connect(const std::string& path, int flags) {
   const int code = sqlite3_open_v2(path.c_str(), &raw, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
   Connection connection(raw);
   if (code != SQLITE_OK) return SqliteError(raw, fmt::format("cannot open the journal {}", path));
-  sqlite3_busy_timeout(raw, 2000);
+  sqlite3_busy_timeout(raw, kOpenWaitMs);
   return connection;
 }
 
@@ -228,6 +230,7 @@ absl::Status Writer::Prepare() {
   LS_RETURN_IF_ERROR(QueryInt(checkpointer_.get(), what, "SELECT turns FROM wal").status());
   wal_ = Fd(open((path_ + "-wal").c_str(), O_RDONLY | O_CLOEXEC));
   if (!wal_.valid()) return Errno(errno, "cannot open {}-wal", path_);
+  sqlite3_busy_timeout(connection_.get(), kAppendWaitMs);
   syncer_ = std::jthread([this](const std::stop_token& stop) { SyncInBackground(stop); });
   return absl::OkStatus();
 }
