@@ -68,6 +68,8 @@ class Lead {
 
   void Tell(int node, const control::Told& told);
   void Joined(Peer peer, const control::Join& join);
+  bool AwaitsLossOf(const std::string& name, Nanos now) const;
+  void UseRoster(std::unique_ptr<control::Roster> roster);
   void Seat(const control::Seat& seat);
   void Vacate(const control::Vacate& vacate);
   void Resize(const std::vector<int>& from);
@@ -99,6 +101,7 @@ class Lead {
   bool begun_ = false, standbys_told_ = false;
   std::map<Peer, Agent> agents_;  // of other nodes
   std::map<int, Peer> peers_;     // of those that have a place, by node
+  std::set<std::string> strangers_;  // agents of other runs, by token
   std::set<int> departed_;        // nodes whose agents left after the end of the job
   Nanos awaited_, ticked_, beat_;
   Nanos stopped_, back_;                 // this process was stopped for long, from then to then; 0: not
