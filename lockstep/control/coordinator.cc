@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) 
 absl::StatusOr<std::vector<Command>> Coordinator::HandleTick() {
   if (!holds() && stop_) return Decide(*std::exchange(stop_, std::nullopt));
   if (!waiting_.empty() || sync_due_) LS_RETURN_IF_ERROR(Write(false));
-  if (in_vain() && !stop_) return std::vector<Command>();
+  if (in_vain() && !stop_ && !is_lost_) return std::vector<Command>();
   return std::exchange(held_, {});
 }
 
@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<Command>> Coordinator::Decide(const EventBody& body) 
   const bool ends = state_.mode == Mode::kFinished;
   const bool can_wait = std::holds_alternative<RankExited>(body) && commands.empty() && !ends;
   if (!can_wait) LS_RETURN_IF_ERROR(Write(true));
-  if (changes_places && in_vain()) Hold(commands);
+  if (changes_places && in_vain() && !is_lost_) Hold(commands);
   return commands;
 }
 
@@ -109,6 +109,7 @@ absl::Status Coordinator::Write(bool at_event) {
     return status;
   }
   journal_errors_ += at_event ? 1 : 0;
+  is_lost_ = absl::IsDataLoss(status);
   NoteFailure(status);
   pause_ = std::max(ToNanos(kTryAgain), Nanos{kPatience * (clock_.Now() - now).value});
   tried_ = clock_.Now();
@@ -116,8 +117,7 @@ absl::Status Coordinator::Write(bool at_event) {
 }
 
 void Coordinator::NoteFailure(const absl::Status& status) {
-  if (!in_vain())
-    Log(LogLevel::kWarning, "training goes on, but the journal cannot be written: {}", Message(status));
+  if (!in_vain()) Log(LogLevel::kWarning, "training goes on, but the journal cannot be written: {}", Message(status));
 }
 
 void Coordinator::NoteSuccess() {

@@ -2,9 +2,9 @@
 // transaction, and only then hands out the commands. What a rim carries out is therefore always in the journal first.
 // The ends of ranks from which nothing follows are written together, with what comes next or at the next Tick.
 // Trouble with the journal (a full disk) never stops training: the events wait in memory, are counted, and go in with
-// a later one, or at a Tick. But a journal that another coordinator writes by now refuses, and then no command is handed
-// out any more. Who has which place is on disk before anybody is told: until it is, the coordinator holds its commands
-// back, and hears nothing but a stop. Whoever leads begins anew then, as a coordinator that has taken over.
+// a later one, or at a Tick. But a journal that another coordinator writes by now refuses, and then no command is
+// handed out any more. Who has which place is on disk before anybody is told: until it is, the coordinator holds its
+// commands back, and hears nothing but a stop. Whoever leads begins anew then, as a coordinator that has taken over.
 // Thread-compatible. Cost of an event: about one SQLite transaction without fsync.
 //
 //   Coordinator coordinator(*journal, clock);
@@ -64,7 +64,8 @@ class Coordinator {
   std::vector<Command> held_;          // until the journal has what changes places, and all before it
   std::optional<EventBody> stop_;      // that was asked for meanwhile
   bool sync_due_ = false;
-  Nanos tried_, pause_;                // to write them, in vain, and when again; 0: not so
+  bool is_lost_ = false;  // nobody will take over by this journal: places need not wait for it
+  Nanos tried_, pause_;   // to write them, in vain, and when again; 0: not so
   int64_t journal_errors_ = 0;
   int64_t events_dropped_ = 0;
 };

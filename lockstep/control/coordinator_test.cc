@@ -148,6 +148,13 @@ TEST_F(CoordinatorTest, AJobThatIsToEndDoesNotWaitForTheJournal) {
   EXPECT_EQ(coordinator_.state().mode, Mode::kFinishing);
 }
 
+TEST_F(CoordinatorTest, NoPlaceWaitsForAJournalThatNobodyWillRead) {
+  LoseANode();
+  journal_.removed = true;
+  EXPECT_THAT(Hear(AgentGone{1, "it has not been heard of for 10 s"}), HasSubstr("seat 1"));
+  EXPECT_EQ(coordinator_.journal_errors(), 1);
+}
+
 TEST_F(CoordinatorTest, NothingIsHeldBackForAnotherOneThatLeads) {
   LoseANode();
   journal_.full = true;

@@ -8,10 +8,12 @@
 
 namespace lockstep::control {
 
-// Keeps events in memory, and may be told that its disk is full, or fails, or that another coordinator writes it by now.
+// Keeps events in memory, and may be told that its disk is full, or fails, or that another coordinator writes it by
+// now.
 class MemoryJournal final : public store::Journal {
  public:
   absl::Status Append(std::vector<store::Event> events) override {
+    if (removed) return DataLoss("the journal was removed");
     if (full) return MakeError(absl::StatusCode::kResourceExhausted, "the disk is full");
     if (taken) return FailedPrecondition("another coordinator leads");
     ++appends;
@@ -30,7 +32,7 @@ class MemoryJournal final : public store::Journal {
   }
 
   std::vector<store::Event> rows;
-  bool full = false, taken = false, cannot_sync = false;
+  bool full = false, taken = false, cannot_sync = false, removed = false;
   int appends = 0, syncs = 0;
 };
 

@@ -274,7 +274,8 @@ void Simulation::AwaitJournal() {
 
 void Simulation::KillCoordinator() {
   if (!leads_ || finished_ || disk_.rows.empty()) return;
-  const bool forgets = coordinator_->events_waiting() > 0 || coordinator_->holds();  // what a full disk has not taken is gone with the process
+  const bool forgets = coordinator_->events_waiting() > 0 ||
+                       coordinator_->holds();  // what a full disk has not taken is gone with the process
   Tell("the coordinator is killed{}", forgets ? ", with what it had no room to write" : "");
   cluster_.Disturb();
   news_ = true;

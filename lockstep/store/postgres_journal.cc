@@ -336,12 +336,11 @@ absl::Status Elected::CountBeat(std::string_view synchronous_commit) {
 // There is none of our term: a newer one's, or somebody has deleted it, which is no reason to end a job. Never OK.
 absl::Status Elected::NotTheRow() {
   const Term term = this->term();
-  LS_ASSIGN_OR_RETURN(
-      const Answer answer,
-      session_->Query(kPutBack,
-                      {options_.run, std::to_string(term.number), std::to_string((clock_.Now() + term.ahead).value),
-                       options_.leader, term.token},
-                      kStatement));
+  LS_ASSIGN_OR_RETURN(const Answer answer,
+                      session_->Query(kPutBack,
+                                      {options_.run, std::to_string(term.number),
+                                       std::to_string((clock_.Now() + term.ahead).value), options_.leader, term.token},
+                                      kStatement));
   if (answer.affected != 1) return Depose();
   return Unavailable("the row of the run in lockstep_run was gone, and is put back");
 }
@@ -378,7 +377,8 @@ absl::Status Elected::CheckLeads() const {
 // The keeper may be waiting for an answer, with the session: nobody else waits for it then.
 absl::Status Elected::CheckReach() const {
   LS_RETURN_IF_ERROR(CheckLeads());
-  return confirms_ ? absl::OkStatus() : Unavailable("the journal's PostgreSQL server is out of reach, or does not answer");
+  return confirms_ ? absl::OkStatus()
+                   : Unavailable("the journal's PostgreSQL server is out of reach, or does not answer");
 }
 
 absl::Status Elected::Append(std::vector<Event> events) {
@@ -511,6 +511,15 @@ absl::StatusOr<std::unique_ptr<PostgresJournal>> PostgresJournal::Open(Options o
   auto journal = std::make_unique<Elected>(std::move(options), clock);
   LS_RETURN_IF_ERROR(journal->Begin());
   return journal;
+}
+
+absl::StatusOr<std::string> LeaderOf(const std::string& url, const std::string& run) {
+  LS_ASSIGN_OR_RETURN(auto session, PostgresSession::Open(url, "lockstep reader " + run, kOpen));
+  const std::string beats = fmt::format("beat_at > clock_timestamp() - interval '{} ms'", kSilentFor.count());
+  const std::string who =
+      fmt::format("SELECT leader || ', since ' || {} FROM lockstep_run WHERE run = $1 AND {}", kSince, beats);
+  LS_ASSIGN_OR_RETURN(const Answer found, session->Query(who, {run}, kStatement));
+  return found.rows.empty() ? "" : found.rows[0][0];
 }
 
 absl::StatusOr<std::unique_ptr<Journal>> OpenPostgresReader(const std::string& url, const std::string& run) {

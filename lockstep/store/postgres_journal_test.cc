@@ -161,6 +161,8 @@ TEST_F(PostgresJournalTest, OneLeadsAndTheOtherTakesOver) {
   auto second = Open("b:2");
   ASSERT_TRUE(Until([&] { return !second->leader().empty(); }));
   EXPECT_TRUE(second->leader().starts_with("a:1, since 2")) << second->leader();
+  EXPECT_EQ(*LeaderOf(server_->url(), run_), second->leader());
+  EXPECT_EQ(*LeaderOf(server_->url(), "nobody"), "");
   EXPECT_EQ(second->Append({Numbered(2)}).code(), absl::StatusCode::kFailedPrecondition);
   first.reset();
   ASSERT_TRUE(Until([&] { return second->role() == Role::kLeads; }));
