@@ -158,7 +158,8 @@ void Node::Follow(const std::string& address) {
 // Its address is ours by mistake, or was given anew while our coordinator is away.
 void Node::MeetStranger(const std::string& why) {
   if (std::exchange(stranger_, why) == why) return;
-  view_.Line(fmt::format("{} ({}): our coordinator is looked for further, and training goes on", why, link_->address()));
+  view_.Line(
+      fmt::format("{} ({}): our coordinator is looked for further, and training goes on", why, link_->address()));
 }
 
 control::Join Node::OwnJoin() const {
