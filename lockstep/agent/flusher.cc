@@ -31,17 +31,23 @@ std::string LayoutOf(const RunSpec& spec) {
   return now ? cluster::LayoutJson(*now) : "";
 }
 
+const char* const kLock = "/.lock";
+
+absl::StatusOr<std::shared_ptr<store::WriterLock>> TakeDirectory(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) return InvalidArgument("--checkpoint-dir {}: {}", directory, error.message());
+  auto lock = store::WriterLock::Take(directory + kLock);
+  if (!lock.ok()) return InvalidArgument("--checkpoint-dir: {}", Message(lock.status()));
+  return std::make_shared<store::WriterLock>(*std::move(lock));
+}
+
 }  // namespace
 
 absl::Status Flusher::Open() {
   const std::string& directory = spec_.checkpoint_dir;
   if (directory.empty()) return absl::OkStatus();
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) return InvalidArgument("--checkpoint-dir {}: {}", directory, error.message());
-  auto lock = store::WriterLock::Take(directory + "/.lock");
-  if (!lock.ok()) return InvalidArgument("--checkpoint-dir: {}", Message(lock.status()));
-  lock_ = *std::move(lock);
+  LS_ASSIGN_OR_RETURN(lock_, TakeDirectory(directory));
   due_ = clock_.Now() + ToNanos(spec_.checkpoint_interval);
   return checkpoint::Store(*checkpoint::PosixDisk(), directory).ClearLeftovers();
 }
@@ -111,24 +117,34 @@ void Flusher::Close() {
     manifest.files.insert(manifest.files.end(), files.begin(), files.end());
   const bool whole = !flush_->gone && flush_->failure.empty();
   const std::optional<checkpoint::Point> spare = listener_.reading ? listener_.reading() : std::nullopt;
-  flush_->closing = Flight([make_disk = make_disk_, directory = spec_.checkpoint_dir, keep = spec_.checkpoint_keep,
-                            manifest, whole, spare, loaded = loaded_, first = first_,
-                            stays = flush_->stays](const checkpoint::GoOn& go_on) -> absl::Status {
-    const std::unique_ptr<checkpoint::Disk> disk = make_disk();
-    checkpoint::Store store(*disk, directory);
-    if (!whole) {
-      (void)store.Discard(manifest.point);  // what failed says more than that this failed too
-      return absl::OkStatus();
-    }
-    LS_RETURN_IF_ERROR(store.Seal(manifest, go_on));
-    // Newer than the one that the job went on from, and of an older epoch than what it has written since: no good.
-    *stays = store.Tidy(
-        keep, spare, [&](const checkpoint::Point& point) { return loaded && point > *loaded && point.epoch < first; });
-    return absl::OkStatus();
-  });
+  flush_->closing =
+      Flight([make_disk = make_disk_, directory = spec_.checkpoint_dir, keep = spec_.checkpoint_keep, manifest, whole,
+              spare, loaded = loaded_, first = first_, lock = lock_, retaken = flush_->retaken,
+              stays = flush_->stays](const checkpoint::GoOn& go_on) -> absl::Status {
+        // Somebody has removed the directory, and nobody finds it ours any more.
+        if (!lock->IsAt(directory + kLock)) {
+          LS_ASSIGN_OR_RETURN(*retaken, TakeDirectory(directory));
+        }
+        const std::unique_ptr<checkpoint::Disk> disk = make_disk();
+        checkpoint::Store store(*disk, directory);
+        if (!whole) {
+          (void)store.Discard(manifest.point);  // what failed says more than that this failed too
+          return absl::OkStatus();
+        }
+        LS_RETURN_IF_ERROR(store.Seal(manifest, go_on));
+        // Newer than the one that the job went on from, and of an older epoch than what it has written since: no good.
+        *stays = store.Tidy(keep, spare, [&](const checkpoint::Point& point) {
+          return loaded && point > *loaded && point.epoch < first;
+        });
+        return absl::OkStatus();
+      });
 }
 
 void Flusher::Land() {
+  if (*flush_->retaken) {
+    lock_ = *flush_->retaken;
+    listener_.note(fmt::format("{} was removed under the run: it is there again, and locked", spec_.checkpoint_dir));
+  }
   const absl::Status& status = flush_->closing->status();
   std::string failure = flush_->failure;
   if (failure.empty() && !status.ok()) failure = Message(status);

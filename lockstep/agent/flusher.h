@@ -69,6 +69,8 @@ class Flusher {
     std::string failure;                                         // the first one
     bool gone = false;  // some node's ranks had given it up before they were told
     std::optional<Flight> closing;
+    std::shared_ptr<std::shared_ptr<store::WriterLock>> retaken =  // what its thread had to take anew
+        std::make_shared<std::shared_ptr<store::WriterLock>>();
     std::shared_ptr<absl::Status> stays = std::make_shared<absl::Status>();  // why old ones do; its thread's answer
   };
 
@@ -84,7 +86,7 @@ class Flusher {
   const Clock& clock_;
   Listener listener_;
   MakeDisk make_disk_;
-  std::optional<store::WriterLock> lock_;
+  std::shared_ptr<store::WriterLock> lock_;  // also of a thread that hangs
   std::optional<Flush> flush_;
   std::optional<Flight> hung_;
   std::optional<checkpoint::Point> newest_;

@@ -205,6 +205,27 @@ TEST_F(Flushes, TheNewestAtEachIntervalAndNothingTwice) {
   EXPECT_EQ(board_->pinned_epoch, 0u);
 }
 
+// A second job would write there, too.
+TEST_F(Flushes, ADirectoryThatIsMadeAnewIsLockedAnew) {
+  std::filesystem::remove_all(spec_.checkpoint_dir);
+  std::filesystem::create_directory(spec_.checkpoint_dir);
+  Save(1);
+  Due();
+  Land();
+  EXPECT_TRUE(store::WriterLock::IsHeld(spec_.checkpoint_dir + "/.lock"));
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("was removed under the run")));
+  EXPECT_THAT(OnDisk(), ElementsAre(1));
+  std::filesystem::remove_all(spec_.checkpoint_dir);
+  Save(2);
+  Due();
+  Land();
+  Save(3);
+  Due();
+  Land();
+  EXPECT_EQ(OnDisk().back(), 3) << "nobody made it, so it is made";
+  EXPECT_TRUE(store::WriterLock::IsHeld(spec_.checkpoint_dir + "/.lock"));
+}
+
 TEST_F(Flushes, RanksTrainOnBesideAPinnedSlot) {
   Save(0);
   gate_->Shut();

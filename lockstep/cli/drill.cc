@@ -109,7 +109,7 @@ absl::Status CheckAllowed(const agent::RunSpec& spec) {
 // Else nobody would see the fault, or it would strike others.
 absl::Status CheckWatched(const std::string& run_dir) {
   LS_ASSIGN_OR_RETURN(const Json status, node::QueryStatus(run_dir));
-  if (status.value("state", "") != "unwatched") return node::CheckPidNamespace(run_dir);
+  if (status.value("trouble", "").empty()) return node::CheckPidNamespace(run_dir);
   return FailedPrecondition("{}: {}", run_dir, status.value("trouble", ""));
 }
 

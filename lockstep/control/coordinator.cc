@@ -11,6 +11,7 @@ namespace {
 // Only progress marks are given up beyond this; all other events are rare and must be in the journal one day.
 constexpr size_t kMaxWaiting = 1'000;
 constexpr Seconds kTryAgain{0.1};  // each try takes along all that wait
+constexpr int kPatience = 4;       // times as long as a try took: nobody is heard while it lasts
 
 // Text of foreign origin (an exception's message) may hold bytes that are not UTF-8.
 std::string Encoded(const EventBody& body) { return ToJson(body).dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -19,6 +20,12 @@ absl::StatusOr<EventBody> Decoded(const std::string& type, const std::string& te
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded()) return DataLoss("{}: the payload is not JSON", type);
   return EventFromJson(type, json);
+}
+
+// Who is out of a job is out for good, and who has a place holds what belongs to it.
+bool ChangesPlaces(const Command& command) {
+  return std::holds_alternative<Seat>(command) || std::holds_alternative<Vacate>(command) ||
+         std::holds_alternative<Resize>(command);
 }
 
 absl::Status CheckSpec(const EventBody& body) {
@@ -38,25 +45,46 @@ absl::Status CheckSpec(const EventBody& body) {
 }  // namespace
 
 absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) {
-  if (std::holds_alternative<Tick>(body)) {
-    if (!waiting_.empty() && !in_vain()) LS_RETURN_IF_ERROR(Write(false));
-    return std::vector<Command>();
-  }
+  if (std::holds_alternative<Tick>(body)) return HandleTick();
+  if (!holds()) return Decide(body);
+  if (std::holds_alternative<StopAsked>(body)) stop_ = body;
+  return std::vector<Command>();
+}
+
+// A job that is to end needs no place: the stop comes next.
+absl::StatusOr<std::vector<Command>> Coordinator::HandleTick() {
+  if (!holds() && stop_) return Decide(*std::exchange(stop_, std::nullopt));
+  if (!waiting_.empty() || sync_due_) LS_RETURN_IF_ERROR(Write(false));
+  if (in_vain() && !stop_ && !is_lost_) return std::vector<Command>();
+  return std::exchange(held_, {});
+}
+
+absl::StatusOr<std::vector<Command>> Coordinator::Decide(const EventBody& body) {
   LS_RETURN_IF_ERROR(CheckSpec(body));
   // What is stepped is what the journal holds, read back: a replay cannot differ.
   store::Event row{clock_.Now(), clock_.WallNow(), TypeName(body), Encoded(body)};
   LS_ASSIGN_OR_RETURN(EventBody read_back, Decoded(row.type, row.payload));
   std::vector<Command> commands = Step(state_, Event{row.at, row.wall, std::move(read_back)});
-  const bool evicts = std::any_of(commands.begin(), commands.end(), [](const Command& command) {
-    return std::holds_alternative<Seat>(command) || std::holds_alternative<Vacate>(command);
-  });
+  const bool changes_places = std::any_of(commands.begin(), commands.end(), ChangesPlaces);
+  sync_due_ = sync_due_ || changes_places;
   Keep(std::move(row));
   // All ranks of a large job end at once, and an append may take a journal across a network half a millisecond. Agents
   // tell the next leader again what this one had not written.
   const bool ends = state_.mode == Mode::kFinished;
   const bool can_wait = std::holds_alternative<RankExited>(body) && commands.empty() && !ends;
-  if (!can_wait) LS_RETURN_IF_ERROR(Write(evicts));
+  if (!can_wait) LS_RETURN_IF_ERROR(Write(true));
+  if (changes_places && in_vain() && !is_lost_) Hold(commands);
   return commands;
+}
+
+// The ranks may be killed meanwhile. All else tells somebody of it.
+void Coordinator::Hold(std::vector<Command>& commands) {
+  const auto first = std::stable_partition(commands.begin(), commands.end(), [](const Command& command) {
+    return std::holds_alternative<KillEpoch>(command);
+  });
+  held_.assign(std::make_move_iterator(first), std::make_move_iterator(commands.end()));
+  commands.erase(first, commands.end());
+  Log(LogLevel::kWarning, "the nodes of the job change, and its journal must have that first: the job waits for it");
 }
 
 void Coordinator::Keep(store::Event row) {
@@ -68,20 +96,34 @@ void Coordinator::Keep(store::Event row) {
   }
 }
 
-// An error: the journal is not ours any more.
-absl::Status Coordinator::Write(bool sync) {
+// An error: the journal is not ours any more. Else in_vain() says whether it has all now.
+absl::Status Coordinator::Write(bool at_event) {
   const Nanos now = clock_.Now();
-  if (in_vain() && now - tried_ < ToNanos(kTryAgain) && !sync && state_.mode != Mode::kFinished)
-    return absl::OkStatus();
-  absl::Status status = journal_.Append(waiting_);
-  tried_ = status.ok() ? Nanos{} : now;
+  if (in_vain() && now - tried_ < pause_ && state_.mode != Mode::kFinished) return absl::OkStatus();
+  absl::Status status = waiting_.empty() ? absl::OkStatus() : journal_.Append(waiting_);
   if (status.ok()) waiting_.clear();
-  if (status.ok() && sync) status = journal_.Sync();
-  if (status.ok()) return status;
+  if (status.ok() && sync_due_) status = journal_.Sync();
   if (absl::IsFailedPrecondition(status)) return status;
-  if (journal_errors_++ == 0)
-    Log(LogLevel::kWarning, "training goes on, but the journal cannot be written: {}", Message(status));
+  if (status.ok()) {
+    NoteSuccess();
+    return status;
+  }
+  journal_errors_ += at_event ? 1 : 0;
+  is_lost_ = absl::IsDataLoss(status);
+  NoteFailure(status);
+  pause_ = std::max(ToNanos(kTryAgain), Nanos{kPatience * (clock_.Now() - now).value});
+  tried_ = clock_.Now();
   return absl::OkStatus();
+}
+
+void Coordinator::NoteFailure(const absl::Status& status) {
+  if (!in_vain()) Log(LogLevel::kWarning, "training goes on, but the journal cannot be written: {}", Message(status));
+}
+
+void Coordinator::NoteSuccess() {
+  if (in_vain()) Log(LogLevel::kWarning, "the journal can be written again, and has the events that waited");
+  tried_ = Nanos{};
+  sync_due_ = false;
 }
 
 absl::StatusOr<State> ReplayEvents(const std::vector<store::Event>& rows) {

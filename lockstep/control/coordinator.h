@@ -2,8 +2,9 @@
 // transaction, and only then hands out the commands. What a rim carries out is therefore always in the journal first.
 // The ends of ranks from which nothing follows are written together, with what comes next or at the next Tick.
 // Trouble with the journal (a full disk) never stops training: the events wait in memory, are counted, and go in with
-// the next one. But a journal that another coordinator writes by now refuses, and then no command is handed out any
-// more. Whose place is given away for good is on disk before anybody is told.
+// a later one, or at a Tick. But a journal that another coordinator writes by now refuses, and then no command is
+// handed out any more. Who has which place is on disk before anybody is told: until it is, the coordinator holds its
+// commands back, and hears nothing but a stop. Whoever leads begins anew then, as a coordinator that has taken over.
 // Thread-compatible. Cost of an event: about one SQLite transaction without fsync.
 //
 //   Coordinator coordinator(*journal, clock);
@@ -11,6 +12,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/base/clock.h"
@@ -37,22 +39,33 @@ class Coordinator {
   // Fails, and changes nothing, for a JobStarted whose spec makes no sense. FailedPrecondition: another coordinator
   // leads, and this one is to do nothing more.
   absl::StatusOr<std::vector<Command>> Handle(const EventBody& body);
+  // Places change, and the journal does not have it yet. What a Tick returns after that is what was held back.
+  bool holds() const { return !held_.empty(); }
 
   const State& state() const { return state_; }
   int64_t journal_errors() const { return journal_errors_; }                                        // failed appends
-  int64_t events_waiting() const { return in_vain() ? static_cast<int64_t>(waiting_.size()) : 0; }  // for them
+  int64_t events_waiting() const { return in_vain() ? static_cast<int64_t>(waiting_.size()) : 0; }  // for a later one
   int64_t events_dropped() const { return events_dropped_; }  // progress marks given up when too many waited
 
  private:
   bool in_vain() const { return tried_.value != 0; }
+  absl::StatusOr<std::vector<Command>> Decide(const EventBody& body);
+  absl::StatusOr<std::vector<Command>> HandleTick();
+  void Hold(std::vector<Command>& commands);
   void Keep(store::Event row);
-  absl::Status Write(bool sync);
+  absl::Status Write(bool at_event);
+  void NoteFailure(const absl::Status& status);
+  void NoteSuccess();
 
   store::Journal& journal_;
   const Clock& clock_;
   State state_;
   std::vector<store::Event> waiting_;  // stepped, but not yet in the journal
-  Nanos tried_;                        // to write them, in vain; 0: not so
+  std::vector<Command> held_;          // until the journal has what changes places, and all before it
+  std::optional<EventBody> stop_;      // that was asked for meanwhile
+  bool sync_due_ = false;
+  bool is_lost_ = false;  // nobody will take over by this journal: places need not wait for it
+  Nanos tried_, pause_;   // to write them, in vain, and when again; 0: not so
   int64_t journal_errors_ = 0;
   int64_t events_dropped_ = 0;
 };

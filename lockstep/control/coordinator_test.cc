@@ -14,6 +14,29 @@ namespace {
 
 using testing::HasSubstr;
 
+// A server that does not answer: each try takes a second.
+class SlowJournal final : public store::Journal {
+ public:
+  explicit SlowJournal(FakeClock& clock) : clock_(clock) {}
+  absl::Status Append(std::vector<store::Event>) override {
+    ++tries;
+    clock_.Advance(Seconds{1});
+    return Unavailable("no answer");
+  }
+  absl::Status Sync() override { return absl::OkStatus(); }
+  absl::StatusOr<std::vector<store::Event>> Read(int64_t) override { return std::vector<store::Event>(); }
+  int tries = 0;
+
+ private:
+  FakeClock& clock_;
+};
+
+int CountOf(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 class CoordinatorTest : public testing::Test {
  protected:
   std::string Hear(const EventBody& body) {
@@ -28,6 +51,18 @@ class CoordinatorTest : public testing::Test {
     Hear(EpochSpawned{EpochId(1)});
     Hear(LoopBegan{EpochId(1), clock_.Now(), std::nullopt});
     Hear(ProgressSeen{EpochId(1), {10, clock_.Now()}});
+  }
+  // Node b of two, for which somebody stands by.
+  void LoseANode() {
+    JobSpec spec;
+    spec.ranks = 4;
+    spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
+    spec.standbys = 1;
+    Hear(JobStarted{spec});
+    Hear(EpochSpawned{EpochId(1)});
+    Hear(LoopBegan{EpochId(1), clock_.Now(), std::nullopt});
+    Hear(StandbyCame{{"s", 2, "s's"}});
+    Hear(AgentLost{1, "b", "its connection was lost", clock_.Now()});
   }
   std::string Seen(const Coordinator& coordinator) {
     return RenderJson(StatusReport(coordinator.state(), Observed{}, clock_.Now())) +
@@ -80,18 +115,81 @@ TEST_F(CoordinatorTest, GivesNoCommandWhenAnotherOneLeads) {
 
 // Who is out of a job is out for good, so no crash of the journal's machine may forget it.
 TEST_F(CoordinatorTest, SyncsWhenAPlaceIsGivenAway) {
-  JobSpec spec;
-  spec.ranks = 4;
-  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
-  spec.standbys = 1;
-  Hear(JobStarted{spec});
-  Hear(EpochSpawned{EpochId(1)});
-  Hear(LoopBegan{EpochId(1), clock_.Now(), std::nullopt});
-  Hear(StandbyCame{{"s", 2, "s's"}});
-  Hear(AgentLost{1, "b", "its connection was lost", clock_.Now()});
+  LoseANode();
   EXPECT_EQ(journal_.syncs, 0);
   EXPECT_THAT(Hear(AgentGone{1, "it has not been heard of for 10 s"}), HasSubstr("seat 1"));
   EXPECT_EQ(journal_.syncs, 1);
+}
+
+TEST_F(CoordinatorTest, NoPlaceIsGivenAwayBeforeTheJournalHasIt) {
+  LoseANode();
+  journal_.full = true;
+  EXPECT_EQ(Hear(AgentGone{1, "it has not been heard of for 10 s"}), "kill 1 after 0 s");
+  EXPECT_TRUE(coordinator_.holds());
+  EXPECT_EQ(Hear(Tick{}), "");
+  EXPECT_EQ(Hear(EpochStopped{EpochId(1)}), "") << "it is said again";
+  journal_.full = false;
+  journal_.cannot_sync = true;
+  EXPECT_EQ(Hear(Tick{}), "") << "the disk does not have it";
+  journal_.cannot_sync = false;
+  EXPECT_THAT(Hear(Tick{}), HasSubstr("seat 1"));
+  EXPECT_FALSE(coordinator_.holds());
+  EXPECT_EQ(journal_.rows.back().type, "agent_gone");
+  EXPECT_EQ(Hear(EpochStopped{EpochId(1)}), "choose for 2");
+}
+
+TEST_F(CoordinatorTest, AJobThatIsToEndDoesNotWaitForTheJournal) {
+  LoseANode();
+  journal_.full = true;
+  Hear(AgentGone{1, "it has not been heard of for 10 s"});
+  EXPECT_EQ(Hear(StopAsked{SIGTERM}), "");
+  EXPECT_THAT(Hear(Tick{}), HasSubstr("seat 1"));
+  Hear(Tick{});
+  EXPECT_EQ(coordinator_.state().mode, Mode::kFinishing);
+}
+
+TEST_F(CoordinatorTest, NoPlaceWaitsForAJournalThatNobodyWillRead) {
+  LoseANode();
+  journal_.removed = true;
+  EXPECT_THAT(Hear(AgentGone{1, "it has not been heard of for 10 s"}), HasSubstr("seat 1"));
+  EXPECT_EQ(coordinator_.journal_errors(), 1);
+}
+
+TEST_F(CoordinatorTest, NothingIsHeldBackForAnotherOneThatLeads) {
+  LoseANode();
+  journal_.full = true;
+  Hear(AgentGone{1, "it has not been heard of for 10 s"});
+  journal_.full = false;
+  journal_.taken = true;
+  EXPECT_EQ(Hear(Tick{}), "another coordinator leads");
+}
+
+// Events come faster than a server that does not answer.
+TEST_F(CoordinatorTest, AJournalThatIsSlowToFailIsTriedLessOften) {
+  Train();
+  SlowJournal slow(clock_);
+  Coordinator coordinator(slow, clock_);
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_TRUE(coordinator.Handle(Killed(1, 0, SIGKILL)).ok());
+    ASSERT_TRUE(coordinator.Handle(ProgressSeen{EpochId(1), {i, clock_.Now()}}).ok());
+    clock_.Advance(Seconds{0.1});
+  }
+  EXPECT_EQ(slow.tries, 2) << "1 s, and then 4 s in which nobody waits for it";
+}
+
+TEST_F(CoordinatorTest, SaysWhenTheJournalFailsAndWhenItDoesNotAnyMore) {
+  Train();
+  testing::internal::CaptureStderr();
+  for (int outage = 0; outage < 2; ++outage) {
+    journal_.full = true;
+    for (int i = 0; i < 3; ++i) Hear(ProgressSeen{EpochId(1), {20 + i, clock_.Now()}});
+    journal_.full = false;
+    Hear(Tick{});
+    Hear(Tick{});
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(CountOf(said, "the journal cannot be written: the disk is full"), 2) << said;
+  EXPECT_EQ(CountOf(said, "the journal can be written again"), 2) << said;
 }
 
 TEST_F(CoordinatorTest, EndsOfRanksAreWrittenTogether) {

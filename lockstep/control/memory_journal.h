@@ -8,10 +8,12 @@
 
 namespace lockstep::control {
 
-// Keeps events in memory, and may be told that its disk is full, or that another coordinator writes it by now.
+// Keeps events in memory, and may be told that its disk is full, or fails, or that another coordinator writes it by
+// now.
 class MemoryJournal final : public store::Journal {
  public:
   absl::Status Append(std::vector<store::Event> events) override {
+    if (removed) return DataLoss("the journal was removed");
     if (full) return MakeError(absl::StatusCode::kResourceExhausted, "the disk is full");
     if (taken) return FailedPrecondition("another coordinator leads");
     ++appends;
@@ -21,13 +23,16 @@ class MemoryJournal final : public store::Journal {
     }
     return absl::OkStatus();
   }
-  absl::Status Sync() override { return ++syncs, absl::OkStatus(); }
+  absl::Status Sync() override {
+    if (cannot_sync) return MakeError(absl::StatusCode::kUnavailable, "the disk does not answer");
+    return ++syncs, absl::OkStatus();
+  }
   absl::StatusOr<std::vector<store::Event>> Read(int64_t after) override {
     return std::vector<store::Event>(rows.begin() + after, rows.end());
   }
 
   std::vector<store::Event> rows;
-  bool full = false, taken = false;
+  bool full = false, taken = false, cannot_sync = false, removed = false;
   int appends = 0, syncs = 0;
 };
 

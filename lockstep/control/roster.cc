@@ -36,15 +36,19 @@ int Roster::MostNodes() const {
   return expected_.most_nodes > 0 || waiting_.empty() ? expected_.most_nodes : waiting_.front().most_nodes;
 }
 
+absl::Status Roster::CheckRun(const Join& join) const {
+  if (join.run.empty() || join.run == run_) return absl::OkStatus();
+  return FailedPrecondition("node {} belongs to run {}, this coordinator leads run {}", join.name, join.run, run_);
+}
+
 absl::Status Roster::Check(const Join& join) const {
+  LS_RETURN_IF_ERROR(CheckRun(join));
   if (std::abs(join.version - kLinkVersion) > 1) {
     return FailedPrecondition(
         "node {} speaks version {} of the link, this coordinator {}: at most one apart is understood; "
         "install the same release of Lockstep on both",
         join.name, join.version, kLinkVersion);
   }
-  if (!join.run.empty() && join.run != run_)
-    return FailedPrecondition("node {} belongs to run {}, this coordinator leads run {}", join.name, join.run, run_);
   if (const auto refused = refused_.find(join.token); refused != refused_.end())
     return FailedPrecondition("node {} is out of this job: {}", join.name, refused->second);
   if (PlaceOf(join.token).node != kStandby) return absl::OkStatus();
@@ -68,7 +72,8 @@ absl::Status Roster::Check(const Join& join) const {
 }
 
 absl::Status Roster::CheckAgainst(const Join& join, const Join& other) const {
-  if (other.least_nodes != join.least_nodes || other.most_nodes != join.most_nodes) {
+  const bool both_say = SaysNodes(join) && SaysNodes(other);
+  if (both_say && (other.least_nodes != join.least_nodes || other.most_nodes != join.most_nodes)) {
     return InvalidArgument("node {} says --nnodes {}, node {} says --nnodes {}; give all the same", join.name,
                            NodesText(join), other.name, NodesText(other));
   }
@@ -91,8 +96,8 @@ absl::Status Roster::CheckStandby(const Join& join) const {
     if (standby.name == join.name)
       return InvalidArgument("two nodes have the name {}; tell them apart with --node-name", join.name);
   }
-  for (const NodeSpec& node : nodes_) {
-    if (node.name == join.name)
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].name == join.name && attends_(static_cast<int>(i)))
       return InvalidArgument("two nodes have the name {}; tell them apart with --node-name", join.name);
   }
   const auto fits = [&](const NodeSpec& node) { return node.ranks == join.ranks; };

@@ -1,5 +1,6 @@
 // Who takes part in a job: collects the agents of its nodes before it begins, gives each a place, and knows them again
-// when they come back. Refusals say which two agents disagree on what.
+// when they come back. Refusals say which two agents disagree on what. An agent of another run is not refused: it is to
+// look elsewhere.
 // Who comes later waits as a standby, as many as the run allows. Whose place was taken is refused for good.
 // Pure. A job begins when as many nodes are there as it may have, or as many as it must have and nobody else came for
 // a while (torchrun's "last call").
@@ -9,6 +10,7 @@
 //   if (roster.IsComplete(now)) ... roster.nodes(), roster.PlaceOf(join.token)
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -63,6 +65,8 @@ class Roster {
   // Of a run that goes on.
   Roster(std::string run, const std::vector<NodeSpec>& nodes, Expected expected);
 
+  // Error: the agent belongs to another run.
+  absl::Status CheckRun(const Join& join) const;
   absl::Status Admit(const Join& join, Nanos now);
   // It went away before it had a place.
   void Leave(const std::string& token);
@@ -72,6 +76,8 @@ class Roster {
   void Resize(const std::vector<NodeSpec>& nodes);
   // So many standbys more than were expected are welcome now: they were asked for.
   void Welcome(int asked_for) { asked_for_ = asked_for; }
+  // Whether the agent of a node is there: of one that is not, somebody else may have the name, and wait for the place.
+  void AskWhoAttends(std::function<bool(int node)> attends) { attends_ = std::move(attends); }
   void Refuse(const std::string& token, const std::string& why) { refused_[token] = why; }
   // From then on the answer stays true.
   bool IsComplete(Nanos now);
@@ -108,6 +114,7 @@ class Roster {
   Nanos newest_;                                // when the newest one came
   uint64_t first_epoch_ = 1;
   int asked_for_ = 0;
+  std::function<bool(int node)> attends_ = [](int) { return true; };
   std::string layout_, job_;
   std::vector<NodeSpec> nodes_;
   std::optional<Join> member_;  // one of these, as it said who it is

@@ -130,6 +130,9 @@ TEST(Roster, TheCoordinatorMaySayHowManyNodes) {
   Roster other("run", {.least_nodes = 2, .most_nodes = 2});
   for (const char* name : {"x", "y"}) ASSERT_TRUE(other.Admit(NodeOf(name, -1, 0), {}).ok());
   EXPECT_TRUE(other.IsComplete({}));
+  Roster mixed("run", {.least_nodes = 2, .most_nodes = 2});
+  ASSERT_TRUE(mixed.Admit(NodeOf("x", -1, 0), {}).ok());
+  EXPECT_EQ(Refusal(mixed, NodeOf("y", -1, 2)), "") << "x leaves it to the coordinator, and y says the same as that";
   Roster knows_nothing("run");
   EXPECT_EQ(Refusal(knows_nothing, NodeOf("a", 0, 0)),
             "node a leaves the number of nodes to the coordinator, which was given none: say --nnodes there");
@@ -158,6 +161,19 @@ TEST(Roster, WhoComesLaterStandsBy) {
   EXPECT_EQ(Refusal(roster, NodeOf("t", -1, 0, 3)),
             "node t has 3 ranks, and no node of this job has as many: it could take no place");
   EXPECT_TRUE(roster.Admit(NodeOf("t", -1, 0), {}).ok()) << "there is room again";
+}
+
+// Its machine was started anew, and waits for the place that it had.
+TEST(Roster, WhoStandsByMayHaveTheNameOfANodeThatIsLost) {
+  Roster roster = WithStandby();
+  roster.Leave("s's token");
+  Join again = NodeOf("b", -1, 0);
+  again.token = "b's new token";
+  EXPECT_THAT(Refusal(roster, again), HasSubstr("two nodes have the name b"));
+  roster.AskWhoAttends([](int node) { return node == 0; });
+  EXPECT_EQ(Refusal(roster, again), "");
+  roster.Seat(1, {"b", 2, "b's new token"}, "standby b has its place");
+  EXPECT_EQ(roster.PlaceOf("b's new token").node, 1);
 }
 
 TEST(Roster, WhoStandsByIsOfTheSameJob) {

@@ -10,7 +10,7 @@
 namespace lockstep::control {
 namespace {
 
-constexpr double kDiesInTheMiddle = 0.06;
+constexpr double kDiesInTheMiddle = 0.06, kLeavesMeanwhile = 0.1;
 constexpr Seconds kTick{0.1};                          // as in node/run.cc
 constexpr Seconds kComeAnew{2}, kToCatchUp{4};         // as in node/lead.cc and conductor.cc
 constexpr Seconds kLastStop{10}, kKillArrives{0.015};  // all is healed later
@@ -59,12 +59,14 @@ void Simulation::Welcome(int node) {
 }
 
 void Simulation::Lost(int machine, const std::string& why) {
-  if (const int node = cluster_.NodeOf(machine); leads_ && node >= 0) conductor_->Lost(node, why);
+  if (const int node = cluster_.NodeOf(machine); leads_ && node >= 0 && !coordinator_->holds())
+    conductor_->Lost(node, why);
 }
 
 // ---- it hears ----
 
 void Simulation::Hear(int node, const Said& said) {
+  if (coordinator_->holds()) return;
   if (const auto* fact = std::get_if<EventBody>(&said)) return Hear(node, *fact);
   const auto* found = std::get_if<RestoreFound>(&said);
   if (found != nullptr && plan_.mutant == Mutant::kAnyNodesPoint) {
@@ -105,7 +107,8 @@ void Simulation::Handle(const EventBody& body) {
 }
 
 std::vector<Command> Simulation::Decide(EventBody body) {
-  if (!leads_) return {};
+  const bool heard = !coordinator_->holds() || std::holds_alternative<StopAsked>(body);
+  if (!leads_ || !heard) return {};
   news_ = true;
   Mutate(body);
   promises_.Hear(state(), body);
@@ -246,12 +249,33 @@ void Simulation::Lead(const std::vector<Command>& commands) {
 
 void Simulation::Tick() {
   schedule_.In(kTick, [this] { Tick(); });
-  if (leads_) conductor_->Tick();
+  if (leads_) TickConductor();
+}
+
+void Simulation::TickConductor() { coordinator_->holds() ? AwaitJournal() : conductor_->Tick(); }
+
+// As in node/head.cc and node/lead.cc: nobody was heard meanwhile.
+void Simulation::AwaitJournal() {
+  promises_.Excuse();
+  auto held = coordinator_->Handle(control::Tick{});
+  if (!held.ok()) return promises_.Break(Message(held.status()));
+  if (coordinator_->holds()) return;
+  Tell("the journal has who has which place");
+  news_ = true;
+  Lead(PendingCommands(state()));
+  for (const Command& command : *held)
+    if (!std::holds_alternative<KillEpoch>(command)) Carried(command);
+  const std::vector<NodeSpec> standbys = state().standbys;
+  for (const NodeSpec& standby : standbys)
+    if (chance_.Hits(kLeavesMeanwhile)) Handle(StandbyLeft{standby.token});
+  for (int node = 0; node < cluster_.nodes(); ++node)
+    network_.IsUp(cluster_.MachineAt(node)) ? Welcome(node) : network_.Connect(cluster_.MachineAt(node));
 }
 
 void Simulation::KillCoordinator() {
   if (!leads_ || finished_ || disk_.rows.empty()) return;
-  const bool forgets = coordinator_->events_waiting() > 0;  // what a full disk has not taken is gone with the process
+  const bool forgets = coordinator_->events_waiting() > 0 ||
+                       coordinator_->holds();  // what a full disk has not taken is gone with the process
   Tell("the coordinator is killed{}", forgets ? ", with what it had no room to write" : "");
   cluster_.Disturb();
   news_ = true;
@@ -279,13 +303,24 @@ void Simulation::ContinueCoordinator(Seconds away) {
   network_.Open();
   for (int node = 0; node < conductor_->nodes(); ++node) conductor_->LeftUs(node);
   if (plan_.mutant != Mutant::kBlameOthers) conductor_->WasAway(ToNanos(away));
-  conductor_->Tick();
+  TickConductor();
   for (int machine = 0; machine < cluster_.machines(); ++machine)
     schedule_.In(chance_.Between(0, 1), [this, machine] { network_.Connect(machine); });
   schedule_.In(kComeAnew, [this] {
     for (int node = 0; leads_ && node < conductor_->nodes(); ++node)
       if (!network_.IsUp(cluster_.MachineAt(node))) conductor_->Lost(node, "its connection was lost");
   });
+}
+
+// Who was told that it has a place, has it by the journal, or had it.
+void Simulation::CheckPlaces() {
+  for (int node = 0; node < cluster_.nodes(); ++node) {
+    const std::string& token = cluster_.TokenOf(cluster_.MachineAt(node));
+    const auto is_it = [&](const auto& had) { return had == token; };
+    const bool has = std::ranges::any_of(state().spec.nodes, is_it, &NodeSpec::token);
+    const bool had = std::ranges::any_of(state().evictions, is_it, [](const Eviction& e) { return e.node.token; });
+    if (!has && !had) promises_.Break(fmt::format("node {} has a place of which the journal knows nothing", token));
+  }
 }
 
 void Simulation::ResumeCoordinator(bool forgets) {
@@ -298,6 +333,7 @@ void Simulation::ResumeCoordinator(bool forgets) {
   promises_.TakeOver();
   if (forgets) promises_.Forget(state());
   Tell("another coordinator takes over in mode {}, epoch {}", ModeText(), state().epoch.value());
+  CheckPlaces();
   cluster_.Know(state().spec.nodes);
   Lead(resumed->commands);
   for (int machine = 0; machine < cluster_.machines(); ++machine)

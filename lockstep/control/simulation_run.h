@@ -69,9 +69,12 @@ class Simulation {
   // ---- its process
   void Lead(const std::vector<Command>& commands);
   void Tick();
+  void TickConductor();
+  void AwaitJournal();
   void KillCoordinator();
   void StopCoordinator(Seconds duration);
   void ContinueCoordinator(Seconds away);
+  void CheckPlaces();
   void ResumeCoordinator(bool forgets);
 
   // ---- simulation_machines.cc: who takes part

@@ -76,9 +76,8 @@ class CoordinatorProcess {
     LS_RETURN_IF_ERROR(KeepSpec(spec_));
     job_ = std::move(job);
     LS_ASSIGN_OR_RETURN(
-        journal_, store::PostgresJournal::Open(
-                      {spec_.journal, spec_.job, fmt::format("{} at {}", HostName(), spec_.endpoint), spec_.run_token},
-                      system_clock_));
+        journal_, store::PostgresJournal::Open({spec_.journal, spec_.job, LeaderName(spec_.endpoint), spec_.run_token},
+                                               system_clock_));
     shared_ = journal_.get();
     LS_ASSIGN_OR_RETURN(const control::State before, Replay());
     if (before.mode == control::Mode::kFinished)
@@ -116,7 +115,8 @@ class CoordinatorProcess {
     if (state.mode == control::Mode::kFinished) return EndWith(state);
     clock_.Continue(term.ahead);
     spec_.run_token = term.token;
-    LS_RETURN_IF_ERROR(KeepSpec(spec_));
+    if (const absl::Status kept = KeepSpec(spec_); !kept.ok() && !std::exchange(not_kept_, true))
+      view_.Line(fmt::format("it leads, though its run directory cannot be written: {}", Message(kept)));
     if (journal_) lead_.Keep(std::move(journal_));
     const bool has_begun = !state.spec.nodes.empty();
     if (has_begun) LS_RETURN_IF_ERROR(lead_.Resume(term.token));
@@ -241,7 +241,7 @@ class CoordinatorProcess {
   Signals signals_;
   absl::Status failure_;
   std::optional<int> exit_code_;  // of a job that others led to its end, or lead
-  bool leads_ = false, stood_in_ = false;
+  bool leads_ = false, stood_in_ = false, not_kept_ = false;
   std::string cannot_lead_;  // why not yet, though it was elected
   Nanos ended_, last_written_;
   int ticks_ = 0;

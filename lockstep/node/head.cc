@@ -94,9 +94,24 @@ std::vector<RankId> Head::RanksOf(int node) const {
   return ranks;
 }
 
+// The journal is to have first who has which place from now on. Nobody was heard meanwhile, so all is as if we had just
+// taken over.
+void Head::AwaitJournal() {
+  const auto held = coordinator_->Handle(control::Tick{});
+  if (!held.ok() || coordinator_->holds()) return;
+  Lead(control::PendingCommands(state()));
+  for (const control::Command& command : *held) std::visit([this](const auto& body) { Carried(body); }, command);
+  listener_.anew();
+}
+
 // ---- hearing, and what follows ----
 
 void Head::Hear(int node, const control::Said& said) {
+  if (coordinator_->holds()) {
+    const auto* event = std::get_if<control::EventBody>(&said);
+    if (event != nullptr && std::holds_alternative<control::StopAsked>(*event)) Handle(*event);
+    return;
+  }
   if (const auto* samples = std::get_if<control::Samples>(&said)) judge_->Add(*samples);
   if (const auto* seen = std::get_if<control::CommunicationSeen>(&said)) judge_->Add(*seen);
   if (const auto* stacks = std::get_if<control::StacksSeen>(&said)) judge_->Add(node, *stacks);
@@ -105,7 +120,12 @@ void Head::Hear(int node, const control::Said& said) {
     conductor_->Tell(node, control::LookClosely{state().epoch, looks_closely_});
 }
 
+void Head::LeftUs(int node) {
+  if (!coordinator_->holds()) conductor_->LeftUs(node);
+}
+
 void Head::Lost(int node, const std::string& why) {
+  if (coordinator_->holds()) return;
   judge_->Forget(RanksOf(node));  // what they looked like last says nothing about now
   conductor_->Lost(node, why);
 }
@@ -135,6 +155,7 @@ void Head::TellStages(const std::vector<control::VersionStage>& before) {
 }
 
 Json Head::Update(control::UpdateAsked asked) {
+  if (coordinator_->holds()) return {{"error", "the job waits for its journal, which cannot be written: ask again"}};
   const control::Progress progress = conductor_->fleet().progress();
   if (state().in_loop && progress.step_end.value != 0)
     Handle(control::ProgressSeen{state().epoch, progress, judge_->step_time()});  // what it is compared with
@@ -205,6 +226,7 @@ void Head::WasAway(Nanos away) {
 
 void Head::Tick() {
   if (state().mode == control::Mode::kFinished) return;
+  if (coordinator_->holds()) return AwaitJournal();
   const Nanos now = clock_.Now();
   if (took_over_ && !absent_told_ && now - *took_over_ >= ToNanos(kToComeBack)) TellAbsent(now);
   TellUncommitted(now);
@@ -291,7 +313,7 @@ Json Head::Status() const {
     const bool attends = conductor_->Attends(node);
     const control::Observed& newest = conductor_->observed(node);
     observed.push_back(attends ? newest : control::OutOfReach(newest, now - conductor_->observed_at(node)));
-    if (specs.empty()) continue;
+    if (static_cast<size_t>(node) >= specs.size()) continue;
     const control::NodeSpec& spec = specs[static_cast<size_t>(node)];
     nodes.push_back({{"name", spec.name}, {"ranks", spec.ranks}, {"agent", attends ? "here" : "lost"}});
   }

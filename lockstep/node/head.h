@@ -35,6 +35,7 @@ class Head {
     std::function<void(const control::Seat&)> seat;            // who is to be told as this node is another one now
     std::function<void(const control::Vacate&)> vacate;        // nobody is
     std::function<void(const std::vector<int>& from)> resize;  // nodes count anew: which number each had, -1: none
+    std::function<void()> anew;                                // nobody was heard: all are to say again what they know
     std::function<void(const std::string&)> line;              // for the terminal
   };
 
@@ -57,7 +58,7 @@ class Head {
   // Its agent is out of reach.
   void Lost(int node, const std::string& why);
   // The same, but it gave up this process, which was stopped, and comes anew soon. Lost, if it does not.
-  void LeftUs(int node) { conductor_->LeftUs(node); }
+  void LeftUs(int node);
   // Of the user: a stop, a pause, a drill.
   void Handle(const control::EventBody& body) { conductor_->Handle(body); }
   // `lockstep update`. The answer names the version, and why it was dropped if it was. One to come at once waits, for a
@@ -84,6 +85,7 @@ class Head {
   absl::Status OpenWebhook();
   std::vector<control::Command> Decide(const control::EventBody& body);
   void Lead(const std::vector<control::Command>& commands);
+  void AwaitJournal();
   template <typename OfTheConductor>
   void Carried(const OfTheConductor&) {}
   void Carried(const control::Spawn& spawn);

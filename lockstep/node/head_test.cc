@@ -34,6 +34,7 @@ class HeadOfTwoNodes : public testing::Test {
             .seat = [](const control::Seat&) {},
             .vacate = [](const control::Vacate&) {},
             .resize = [](const std::vector<int>&) {},
+            .anew = [] {},
             .line = [this](const std::string& text) { lines_.push_back(text); }};
   }
 

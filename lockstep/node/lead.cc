@@ -11,6 +11,7 @@ namespace lockstep::node {
 namespace {
 
 constexpr Seconds kHeartbeat{0.5};
+constexpr Seconds kQuiet{1.5};    // an agent says something once a second
 constexpr Seconds kStalled{1.5};  // between two ticks: this process was stopped, and its agents are not to blame
 // So long between two ticks that agents, whose last word from us may be older, have given us up; they come anew soon.
 constexpr Seconds kGivenUp{0.75 * rpc::kSilence.value}, kComeAnew{2};
@@ -33,6 +34,7 @@ Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listen
              .seat = [this](const control::Seat& seat) { Seat(seat); },
              .vacate = [this](const control::Vacate& vacate) { Vacate(vacate); },
              .resize = [this](const std::vector<int>& from) { Resize(from); },
+             .anew = [this] { BeginAnew(); },
              .line = listener_.line}) {}
 
 absl::Status Lead::Open() {
@@ -63,20 +65,25 @@ void Lead::Keep(std::unique_ptr<store::PostgresJournal> journal) {
 
 void Lead::Await(const control::JobSpec& job, const std::string& run_token) {
   job_ = job;
-  roster_ = std::make_unique<control::Roster>(run_token, options_.nodes.expected);
+  UseRoster(std::make_unique<control::Roster>(run_token, options_.nodes.expected));
   awaited_ = clock_.Now();
 }
 
 absl::Status Lead::Resume(const std::string& run_token) {
   LS_RETURN_IF_ERROR(head_.Resume());
   const control::State& state = head_.state();
-  roster_ = std::make_unique<control::Roster>(
+  UseRoster(std::make_unique<control::Roster>(
       run_token, state.spec.nodes,
-      control::Expected{state.spec.least_nodes, state.spec.most_nodes, state.spec.standbys});
+      control::Expected{state.spec.least_nodes, state.spec.most_nodes, state.spec.standbys}));
   UseScheduler(state.spec.name);
   for (const control::Eviction& eviction : state.evictions) roster_->Refuse(eviction.node.token, ReasonOf(eviction));
   begun_ = true;
   return absl::OkStatus();
+}
+
+void Lead::UseRoster(std::unique_ptr<control::Roster> roster) {
+  roster_ = std::move(roster);
+  roster_->AskWhoAttends([this](int node) { return node == own_node_ || peers_.contains(node); });
 }
 
 absl::Status Lead::Attend(const control::Join& own) {
@@ -202,6 +209,15 @@ void Lead::Resize(const std::vector<int>& from) {
     if (roster_->PlaceOf(agent.spec.token).node != control::kStandby) Welcome(peer, agent);
 }
 
+// Who stands by may have come or gone, too.
+void Lead::BeginAnew() {
+  left_us_.clear();
+  const std::vector<control::NodeSpec> standbys = head_.state().standbys;
+  for (const control::NodeSpec& standby : standbys) head_.Handle(control::StandbyLeft{standby.token});
+  if (own_node_ >= 0) listener_.moved(roster_->PlaceOf(own_token_));
+  for (auto& [peer, agent] : agents_) Welcome(peer, agent);
+}
+
 // ---- the agents of other nodes ----
 
 void Lead::Joined(Peer peer, const control::Join& join) {
@@ -220,6 +236,12 @@ void Lead::Joined(Peer peer, const control::Join& join) {
   if (!roster_) return server_->TurnAway(peer, "it does not lead: it stands in for another coordinator");
   if (shared_ && join.term > shared_->term().number)
     return server_->TurnAway(peer, "another coordinator has led since");
+  if (const absl::Status ours = roster_->CheckRun(join); !ours.ok()) {
+    if (strangers_.insert(join.token).second) listener_.line(fmt::format("sent elsewhere: {}", Message(ours)));
+    return server_->SendElsewhere(peer, Message(ours));
+  }
+  if (AwaitsLossOf(join.name, clock_.Now()))
+    return server_->TurnAway(peer, fmt::format("node {} is to be taken for lost first", join.name));
   roster_->Welcome(head_.machines_wanted());
   if (const absl::Status admitted = roster_->Admit(join, clock_.Now()); !admitted.ok()) {
     listener_.line(fmt::format("refused: {}", Message(admitted)));
@@ -229,6 +251,13 @@ void Lead::Joined(Peer peer, const control::Join& join) {
   if (begun_) return Welcome(peer, agent);
   listener_.line(roster_->Progress());
   BeginIfComplete();
+}
+
+// A machine that went without a word is not known to be gone yet, and may be back already.
+bool Lead::AwaitsLossOf(const std::string& name, Nanos now) const {
+  return std::any_of(agents_.begin(), agents_.end(), [&](const auto& one) {
+    return one.second.spec.name == name && now - one.second.heard >= ToNanos(kQuiet);
+  });
 }
 
 void Lead::Said(Peer peer, const control::Said& said) {

@@ -68,9 +68,12 @@ class Lead {
 
   void Tell(int node, const control::Told& told);
   void Joined(Peer peer, const control::Join& join);
+  bool AwaitsLossOf(const std::string& name, Nanos now) const;
+  void UseRoster(std::unique_ptr<control::Roster> roster);
   void Seat(const control::Seat& seat);
   void Vacate(const control::Vacate& vacate);
   void Resize(const std::vector<int>& from);
+  void BeginAnew();
   std::string WhyOut(const std::string& token) const;
   void TurnOut(int node, const std::string& why);
   void TellStandbys();
@@ -96,9 +99,10 @@ class Lead {
   std::string own_token_;
   int own_node_ = -1;
   bool begun_ = false, standbys_told_ = false;
-  std::map<Peer, Agent> agents_;  // of other nodes
-  std::map<int, Peer> peers_;     // of those that have a place, by node
-  std::set<int> departed_;        // nodes whose agents left after the end of the job
+  std::map<Peer, Agent> agents_;     // of other nodes
+  std::map<int, Peer> peers_;        // of those that have a place, by node
+  std::set<std::string> strangers_;  // agents of other runs, by token
+  std::set<int> departed_;           // nodes whose agents left after the end of the job
   Nanos awaited_, ticked_, beat_;
   Nanos stopped_, back_;                 // this process was stopped for long, from then to then; 0: not
   std::map<int, std::string> left_us_;   // nodes whose agents left because of that, and why; they come anew

@@ -10,11 +10,13 @@
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/base/host.h"
 #include "lockstep/control/report.h"
 #include "lockstep/control/story.h"
 #include "lockstep/incident/fields.h"
 #include "lockstep/node/past.h"
 #include "lockstep/node/run_dir.h"
+#include "lockstep/store/postgres_journal.h"
 #include "lockstep/store/writer_lock.h"
 
 namespace lockstep::node {
@@ -54,11 +56,27 @@ absl::StatusOr<agent::Packet> Exchange(const std::string& run_dir, const Fd& soc
   return packet;
 }
 
+// Who leads the run of a coordinator that is gone. Empty: nobody, as far as is known.
+std::string LeaderNow(const std::string& run_dir) {
+  const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
+  if (!spec.ok() || spec->journal.empty()) return "";
+  const std::string leader = store::LeaderOf(spec->journal, spec->job).value_or("");
+  const bool is_it = leader.starts_with(LeaderName(spec->endpoint) + ",");  // it went just now
+  return is_it ? "" : leader;
+}
+
 std::string WhatToDo(const std::string& run_dir, const absl::Status& asked) {
+  const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
+  if (spec.ok())
+    if (const absl::Status in_place = CheckInPlace(run_dir, *spec); !in_place.ok()) return Message(in_place);
+  if (const std::string leader = LeaderNow(run_dir); !leader.empty())
+    return fmt::format("this coordinator is gone, and another one leads: {}; ask there", leader);
   return fmt::format("nobody watches this run; {} ({})", HowToGoOn(run_dir), Message(asked));
 }
 
 }  // namespace
+
+std::string LeaderName(const std::string& endpoint) { return fmt::format("{} at {}", HostName(), endpoint); }
 
 absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
   LS_ASSIGN_OR_RETURN(const Fd socket, agent::ConnectTo(run_dir + "/" + agent::kControlSocket));
@@ -111,8 +129,12 @@ absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
     control::Forget(status[seen]);
   if (replayed.state.mode == control::Mode::kFinished) return status;
   for (const char* seen : {"step", "furthest_step"}) control::Forget(status[seen]);
-  status["state"] = "unwatched";
   status["trouble"] = IsUnwatched(answer.status()) ? WhatToDo(run_dir, answer.status()) : Message(answer.status());
+  if (const std::string leader = LeaderNow(run_dir); !leader.empty()) {
+    status["leader"] = leader;  // the state is what its journal has
+  } else {
+    status["state"] = "unwatched";
+  }
   return status;
 }
 

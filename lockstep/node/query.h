@@ -30,6 +30,8 @@ absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request)
 // FailedPrecondition: the watching process is in another PID namespace than this one, where the pids that it tells are
 // those of others.
 absl::Status CheckPidNamespace(const std::string& run_dir);
+// As a coordinator calls itself in a journal that is shared.
+std::string LeaderName(const std::string& endpoint);
 // What a node that attends answers about what its coordinator knows.
 std::string AskElsewhere(const std::string& coordinator);
 // What the process that leads answers to {"op": "why", "incident": ...}.

@@ -52,6 +52,7 @@ class Node {
   absl::Status BeginAlone();
   absl::Status BeginLeading();
   void Follow(const std::string& address);
+  void MeetStranger(const std::string& why);
   void MakeAgent(const control::Place& place);
   absl::Status Placed(const control::Place& place);
   void Welcomed(const control::Place& place, const std::string& run);
@@ -98,6 +99,7 @@ class Node {
   std::optional<store::WriterLock> lock_;  // one watcher at a time: two agents would fight over the workers
   std::optional<int> exit_code_;
   absl::Status failure_;  // the job could not begin
+  std::string stranger_;  // what the newest coordinator of another run said
   bool launched_ = false, finishing_ = false, starter_lost_ = false, adopting_ = false, waiting_told_ = false;
   Nanos begun_, ended_, published_, stepped_;
   uint64_t first_epoch_ = 1;  // of a run that begins with the checkpoints in our directory
@@ -153,7 +155,15 @@ void Node::Follow(const std::string& address) {
               [this](const std::string& why) {
                 view_.Line(
                     fmt::format("the coordinator at {} is out of reach ({}): training goes on", link_->address(), why));
-              }});
+              },
+          .leads_another = [this](const std::string& why) { MeetStranger(why); }});
+}
+
+// Its address is ours by mistake, or was given anew while our coordinator is away.
+void Node::MeetStranger(const std::string& why) {
+  if (std::exchange(stranger_, why) == why) return;
+  view_.Line(
+      fmt::format("{} ({}): our coordinator is looked for further, and training goes on", why, link_->address()));
 }
 
 control::Join Node::OwnJoin() const {
@@ -262,7 +272,7 @@ void Node::Welcomed(const control::Place& place, const std::string& run) {
   const bool waits = place.node == control::kStandby;
   if (agent_ && waits && spec_.place.node != control::kStandby)
     return Fail(
-        Unavailable("whoever leads knows nothing of this node's place, for its journal had no room: start it again"));
+        Unavailable("whoever leads knows nothing of this node's place: its journal has lost it; start it again"));
   const bool moves = agent_ && !waits && !(spec_.place == place);
   if (moves) spec_.place.node == control::kStandby ? TakeSeat(place) : Move(place);
   if (agent_ && waits) return;

@@ -13,6 +13,7 @@
 
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/wire.h"
+#include "lockstep/base/packets.h"
 #include "lockstep/client/join.h"
 #include "lockstep/node/past.h"
 #include "lockstep/store/journal.h"
@@ -43,8 +44,21 @@ bool IsUnbegun(const std::string& run_dir) {
   return events.ok() && events->empty();
 }
 
-// At the workers' door: at the starter's other one we would be taken for the watcher.
+// Its process; 0: there is none. At the workers' door: at the starter's other one we would be taken for the watcher.
+pid_t StarterOf(const std::string& run_dir) {
+  const absl::StatusOr<Fd> door = agent::ConnectTo(run_dir + "/" LS_JOIN_SOCKET);
+  return door.ok() ? PeerOf(door->get()) : 0;
+}
 bool HasStarter(const std::string& run_dir) { return agent::ConnectTo(run_dir + "/" LS_JOIN_SOCKET).ok(); }
+
+// Of a run that keeps its journal in its directory: why nobody can go on by it. Empty: somebody can.
+std::string WhyUnreadable(const std::string& run_dir) {
+  const auto journal = store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead);
+  if (!journal.ok()) return Message(journal.status());
+  const auto events = (*journal)->Read(0);
+  if (!events.ok()) return Message(events.status());
+  return events->empty() ? fmt::format("{}/{} is empty", run_dir, agent::kJournalFile) : "";
+}
 
 bool IsWatched(const std::string& run_dir) { return agent::ConnectTo(run_dir + "/" + agent::kControlSocket).ok(); }
 
@@ -141,6 +155,8 @@ std::string HowToGoOn(const std::string& run_dir) {
     return fmt::format("go on with {}, or choose another --run for a new one", command);
   };
   const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
+  if (spec.ok())
+    if (const absl::Status in_place = CheckInPlace(run_dir, *spec); !in_place.ok()) return Message(in_place);
   const absl::StatusOr<history::Replayed> past = Replay(run_dir);
   const bool has_ended = past.ok() && past->state.mode == control::Mode::kFinished;
   if (has_ended && !HasStarter(run_dir))
@@ -148,6 +164,13 @@ std::string HowToGoOn(const std::string& run_dir) {
   const bool as_before = spec.ok() && spec->ranks == 0 && (!spec->journal.empty() || IsUnbegun(run_dir));
   if (as_before) return with("`lockstep coordinator`, started as before");
   if (spec.ok() && spec->ranks == 0) return with(fmt::format("`lockstep coordinator --resume {}`", run_dir));
+  const bool leads = spec.ok() && spec->coordinator.empty();
+  const std::string unreadable = leads ? WhyUnreadable(run_dir) : "";
+  if (const pid_t starter = StarterOf(run_dir); starter != 0 && !unreadable.empty())
+    return fmt::format(
+        "it cannot be resumed ({}): end its workers with `kill {}`, their starter, and choose another --run for a new "
+        "one",
+        unreadable, starter);
   if (!spec.ok() || HasStarter(run_dir)) return with(fmt::format("`lockstep run --resume {}`", run_dir));
   const std::string from =
       spec->checkpoint_dir.empty()

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/test_folder.h"
+#include "lockstep/node/run_spec.h"
 
 namespace lockstep::node {
 namespace {
@@ -56,6 +58,17 @@ TEST_F(RunDir, IsNotWhereItWouldGoWithItsUsersLastSession) {
   EXPECT_TRUE(GoesAtLogout("/run/user/0", 0, base_.path()));
   base_.Write("root", "");
   EXPECT_FALSE(GoesAtLogout("/run/user/0", 0, base_.path())) << "root lingers";
+}
+
+// Nobody can go on with it, and its workers are there.
+TEST_F(RunDir, ARunWithoutAJournalNamesItsStarter) {
+  agent::RunSpec spec;
+  spec.run_dir = Make("a", 1);
+  ASSERT_TRUE(KeepSpec(spec).ok());
+  const auto starter = agent::ListenAt(spec.run_dir + "/worker.sock");
+  const std::string what = HowToGoOn(spec.run_dir);
+  EXPECT_THAT(what, HasSubstr("it cannot be resumed (cannot open the journal " + spec.run_dir));
+  EXPECT_THAT(what, HasSubstr(fmt::format("`kill {}`", getpid())));
 }
 
 TEST_F(RunDir, ACopyIsNotTheRun) {

@@ -222,6 +222,7 @@ class Client::Link {
         const std::string why = message.refusal().why();
         Lose(why);
         if (refused_) listener_.refused(why);
+        if (message.refusal().leads_another()) listener_.leads_another(why);
         return;
       }
       default:

@@ -34,6 +34,8 @@ class Client {
     std::function<void(const std::string& why)> refused;  // it won't have us; no more retries
     std::function<void(const control::Told&)> told;
     std::function<void(const std::string& why)> lost;  // retries go on
+    // Whoever is there leads another run than ours; retries go on.
+    std::function<void(const std::string& why)> leads_another = [](const std::string&) {};
   };
 
   Client(const std::vector<std::string>& addresses, control::Join join, Poller& poller, const Clock& clock,

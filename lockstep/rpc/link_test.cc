@@ -31,6 +31,7 @@ struct Other {
     ++joined;
     newest = join.term;
     if (hesitates) return;
+    if (leads_another) return server->SendElsewhere(peer, "it leads another run");
     if (term == 0) return server->TurnAway(peer, "it stands in");
     server->Welcome(peer, {1, 2, 4, 2}, "the run", term);
   }
@@ -40,6 +41,7 @@ struct Other {
   Server::Peer peer = 0;  // the newest
   int joined = 0, left = 0;
   bool hesitates = false;  // with its answer
+  bool leads_another = false;
   std::unique_ptr<Server> server;
 };
 
@@ -72,7 +74,8 @@ class Link : public testing::Test {
             .welcomed = [this](const control::Place& place, const std::string&) { places_.push_back(place); },
             .refused = [this](const std::string& why) { refusals_.push_back(why); },
             .told = [this](const control::Told& told) { told_.push_back(told); },
-            .lost = [this](const std::string& why) { losses_.push_back(why); }});
+            .lost = [this](const std::string& why) { losses_.push_back(why); },
+            .leads_another = [this](const std::string& why) { strangers_.push_back(why); }});
   }
   // False after 10 s in vain.
   bool Until(Client* client, const std::function<bool()>& happened) {
@@ -93,7 +96,7 @@ class Link : public testing::Test {
   std::vector<control::Said> said_;
   std::vector<Server::Peer> left_;
   std::vector<control::Place> places_;
-  std::vector<std::string> refusals_, losses_;
+  std::vector<std::string> refusals_, losses_, strangers_;
   std::vector<control::Told> told_;
   std::unique_ptr<Server> server_;
 };
@@ -184,6 +187,17 @@ TEST_F(Link, OfSeveralAddressesTheOneThatLeadsIsFound) {
   EXPECT_EQ(client->address(), leads.address());
   EXPECT_TRUE(refusals_.empty()) << "to be turned away is no refusal";
   EXPECT_GE(stands_in.joined, 1);
+}
+
+// One of the addresses is another job's by now.
+TEST_F(Link, ACoordinatorOfAnotherRunIsPassedBy) {
+  Other stranger(poller_, clock_, 0), leader(poller_, clock_, 7);
+  stranger.leads_another = true;
+  const auto client = Attend({stranger.address(), leader.address()});
+  ASSERT_TRUE(Until(client.get(), [&] { return client->connected(); }));
+  EXPECT_EQ(client->address(), leader.address());
+  EXPECT_EQ(strangers_, std::vector<std::string>{"it leads another run"});
+  EXPECT_TRUE(refusals_.empty());
 }
 
 TEST_F(Link, WhoStoodInIsFollowedWhenTheLeaderEnds) {

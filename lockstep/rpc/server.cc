@@ -114,8 +114,9 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
   void Welcome(Peer peer, const control::Place& place, const std::string& run, int64_t term) override {
     Send(peer, EncodeWelcome(place, run, term));
   }
-  void Refuse(Peer peer, const std::string& why) override { Send(peer, Refused(why, false)); }
-  void TurnAway(Peer peer, const std::string& why) override { Send(peer, Refused(why, true)); }
+  void Refuse(Peer peer, const std::string& why) override { Send(peer, Refused(why, false, false)); }
+  void TurnAway(Peer peer, const std::string& why) override { Send(peer, Refused(why, true, false)); }
+  void SendElsewhere(Peer peer, const std::string& why) override { Send(peer, Refused(why, true, true)); }
   void Tell(Peer peer, const control::Told& told) override {
     if (std::optional<FromCoordinator> message = Encode(told)) Send(peer, *std::move(message));
   }
@@ -130,10 +131,11 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
 
  private:
   // The agent leaves when it has read that.
-  static FromCoordinator Refused(const std::string& why, bool not_leading) {
+  static FromCoordinator Refused(const std::string& why, bool not_leading, bool leads_another) {
     FromCoordinator refusal;
     refusal.mutable_refusal()->set_why(why);
     refusal.mutable_refusal()->set_not_leading(not_leading);
+    refusal.mutable_refusal()->set_leads_another(leads_another);
     return refusal;
   }
   FromCoordinator Beat(bool may_be_replaced) const {

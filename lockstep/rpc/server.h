@@ -40,6 +40,8 @@ class Server {
   virtual void Refuse(Peer peer, const std::string& why) = 0;
   // The same of a coordinator that does not lead: the agent goes on asking, here and elsewhere.
   virtual void TurnAway(Peer peer, const std::string& why) = 0;
+  // The same of one that leads another run than the agent's.
+  virtual void SendElsewhere(Peer peer, const std::string& why) = 0;
   virtual void Tell(Peer peer, const control::Told& told) = 0;
   // Ends the stream; `left` is not called for it.
   virtual void Drop(Peer peer) = 0;

@@ -29,7 +29,8 @@ class Journal {
  public:
   virtual ~Journal() = default;
   // All events or none. Fails with ResourceExhausted on a full disk; the journal stays usable and holds what it held.
-  // FailedPrecondition: it is not ours to write (any more).
+  // FailedPrecondition: it is not ours to write (any more). DataLoss: it was removed or emptied under us, and nobody
+  // will ever read what is appended.
   virtual absl::Status Append(std::vector<Event> events) = 0;
   virtual absl::Status Sync() = 0;
   // Events with sequence > after, in order.

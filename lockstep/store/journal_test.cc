@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/test_folder.h"
 
@@ -211,6 +213,36 @@ TEST_F(JournalTest, AFullDiskIsReportedAndPasses) {
 }
 
 // More appends than one checkpoint takes: the WAL is moved into the database and begun anew behind the appends.
+// Somebody looks into it with a shell, and leaves a transaction open: whoever appends has other things to do.
+TEST_F(JournalTest, AnAppendDoesNotWaitForWhoeverHasItLocked) {
+  auto journal = Open(path_);
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &other), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr), SQLITE_OK);
+  const SystemClock clock;
+  const Nanos begun = clock.Now();
+  EXPECT_TRUE(absl::IsUnavailable(journal->Append({Numbered(1)})));
+  EXPECT_LT(ToSeconds(clock.Now() - begun).value, 1) << "a tenth of it, on a machine with nothing else to do";
+  sqlite3_close(other);
+  EXPECT_TRUE(journal->Append({Numbered(1)}).ok());
+}
+
+// SQLite would write on into files that nobody finds.
+TEST_F(JournalTest, WhatIsRemovedOrEmptiedUnderItIsSaid) {
+  auto journal = Open(path_);
+  ASSERT_TRUE(journal->Append({Numbered(1)}).ok());
+  std::filesystem::rename(path_, folder_ + "/elsewhere");
+  const absl::Status gone = journal->Append({Numbered(2)});
+  EXPECT_TRUE(absl::IsDataLoss(gone)) << gone;
+  EXPECT_NE(Message(gone).find(path_ + " was removed under the run"), std::string::npos) << gone;
+  std::filesystem::copy(folder_ + "/elsewhere", path_);
+  EXPECT_NE(Message(journal->Append({Numbered(2)})).find("was replaced by another file"), std::string::npos);
+  std::filesystem::rename(folder_ + "/elsewhere", path_);
+  EXPECT_EQ(journal->Append({Numbered(2)}), absl::OkStatus()) << "it is back";
+  std::filesystem::resize_file(path_, 0);
+  EXPECT_NE(Message(journal->Append({Numbered(3)})).find("was emptied under the run"), std::string::npos);
+}
+
 TEST_F(JournalTest, TheWalStaysSmall) {
   auto journal = Open(path_);
   const auto wal_bytes = [&] { return std::filesystem::file_size(path_ + "-wal"); };

@@ -1,6 +1,7 @@
 #include "lockstep/store/postgres_journal.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -114,6 +115,7 @@ class Elected final : public PostgresJournal {
     return std::chrono::duration_cast<std::chrono::milliseconds>(time * options_.pace);
   }
   absl::StatusOr<std::unique_ptr<PostgresSession>> Connect(Seconds at_most);
+  absl::StatusOr<bool> MakeRow(PostgresSession& session) const;
   void Keep(const std::stop_token& stop);
   std::chrono::milliseconds Turn();
   void Complain(const absl::Status& status);
@@ -122,10 +124,12 @@ class Elected final : public PostgresJournal {
   absl::Status Confirm();
   absl::Status LockAgain();
   absl::Status CountBeat(std::string_view synchronous_commit);
+  absl::Status NotTheRow();
   absl::Status Depose();
   absl::Status EndHolder();
   void Drop();
   absl::Status CheckLeads() const;
+  absl::Status CheckReach() const;
   absl::Status Reconcile();
   absl::Status Kept(absl::Status status);
   absl::Status Write(std::vector<Event> events);
@@ -153,6 +157,8 @@ class Elected final : public PostgresJournal {
   std::string leader_;
   steady_clock::time_point confirmed_{};  // our term, by a beat
 
+  std::atomic<bool> confirms_ = false;  // the server, our term, by this session: until then nobody waits for it
+
   std::string complaint_;  // the keeper's
   std::condition_variable_any wake_;
   std::jthread keeper_;  // last: it goes first
@@ -167,11 +173,14 @@ absl::StatusOr<std::unique_ptr<PostgresSession>> Elected::Connect(Seconds at_mos
   LS_ASSIGN_OR_RETURN(const bool has_tables, HasTables(*session));
   if (!has_tables) LS_RETURN_IF_ERROR(session->Query(kCreate, {}, at_most).status());
   LS_RETURN_IF_ERROR(CheckFormat(*session));
-  LS_RETURN_IF_ERROR(session
-                         ->Query("INSERT INTO lockstep_run (run, token) VALUES ($1, $2) ON CONFLICT DO NOTHING",
-                                 {options_.run, options_.token}, kStatement)
-                         .status());
+  LS_RETURN_IF_ERROR(MakeRow(*session).status());
   return session;
+}
+
+// False: there is one, or nobody may make one but who leads.
+absl::StatusOr<bool> Elected::MakeRow(PostgresSession& session) const {
+  LS_ASSIGN_OR_RETURN(const Answer made, session.Query(kMakeRow, {options_.run, options_.token}, kStatement));
+  return made.affected == 1;
 }
 
 void Elected::Keep(const std::stop_token& stop) {
@@ -205,7 +214,7 @@ std::chrono::milliseconds Elected::Turn() {
   }
   const absl::StatusOr<std::chrono::milliseconds> pause = StandIn();
   Complain(pause.status());
-  if (!pause.ok()) Drop();
+  if (!pause.ok() && !absl::IsNotFound(pause.status())) Drop();
   return pause.value_or(kLook);
 }
 
@@ -219,7 +228,7 @@ void Elected::Complain(const absl::Status& status) {
 // Nothing that it was asked is answered any more; what it locked is free.
 void Elected::Drop() {
   session_.reset();
-  locked_ = held_ = false;
+  locked_ = held_ = confirms_ = false;
   unsure_ = true;
   seen_.clear();
 }
@@ -236,7 +245,14 @@ absl::StatusOr<std::chrono::milliseconds> Elected::StandIn() {
       "SELECT term, beat, {}, leader || ', since ' || {}, token, EXISTS (SELECT {}) FROM lockstep_run r WHERE run = $2",
       kLeadersClock, kSince, kHolders);
   LS_ASSIGN_OR_RETURN(const Answer answer, session_->Query(look, {key_, options_.run}, kStatement));
-  if (answer.rows.empty()) return NotFound("the row of run {} in lockstep_run is gone", options_.run);
+  if (answer.rows.empty()) {
+    LS_ASSIGN_OR_RETURN(const bool made, MakeRow(*session_));
+    if (made) return kSoon;
+    return NotFound(
+        "the row of run {} in lockstep_run is gone, and its journal is there: whoever leads it puts the row back; "
+        "where nobody does, give the new run another name with --job",
+        options_.run);
+  }
   const std::vector<std::string>& row = answer.rows[0];
   const auto now = steady_clock::now();
   if (const std::string seen = row[0] + " " + row[1]; seen != seen_) {
@@ -275,7 +291,7 @@ absl::Status Elected::Take(const std::vector<std::string>& seen, Nanos ahead) {
   unsynced_.clear();
   lost_.clear();
   arrived_.clear();
-  locked_ = true;
+  locked_ = confirms_ = true;
   unsure_ = false;
   const std::scoped_lock lock(told_);
   role_ = Role::kLeads;
@@ -297,7 +313,7 @@ absl::Status Elected::LockAgain() {
       const Answer answer,
       session_->Query("SELECT pg_try_advisory_lock($2::bigint) FROM lockstep_run WHERE run = $1 AND term = $3::bigint",
                       {options_.run, key_, std::to_string(term().number)}, kStatement));
-  if (answer.rows.empty()) return Depose();
+  if (answer.rows.empty()) return NotTheRow();
   locked_ = answer.rows[0][0] == "t";
   return locked_ ? absl::OkStatus() : EndHolder();
 }
@@ -309,11 +325,24 @@ absl::Status Elected::CountBeat(std::string_view synchronous_commit) {
                                                             std::to_string((clock_.Now() + term.ahead).value),
                                                             std::string(synchronous_commit)},
                                                            kStatement));
-  if (answer.affected != 1) return Depose();
+  if (answer.affected != 1) return NotTheRow();
+  confirms_ = true;
   if (synchronous_commit == kOn) unsynced_.clear();  // a commit that waits for the disk waits for all before it
   const std::scoped_lock lock(told_);
   confirmed_ = steady_clock::now();
   return absl::OkStatus();
+}
+
+// There is none of our term: a newer one's, or somebody has deleted it, which is no reason to end a job. Never OK.
+absl::Status Elected::NotTheRow() {
+  const Term term = this->term();
+  LS_ASSIGN_OR_RETURN(const Answer answer,
+                      session_->Query(kPutBack,
+                                      {options_.run, std::to_string(term.number),
+                                       std::to_string((clock_.Now() + term.ahead).value), options_.leader, term.token},
+                                      kStatement));
+  if (answer.affected != 1) return Depose();
+  return Unavailable("the row of the run in lockstep_run was gone, and is put back");
 }
 
 // Our term is over: who has it now is said, if that can be found out.
@@ -345,10 +374,18 @@ absl::Status Elected::CheckLeads() const {
                             leader_.empty() ? "its name is not known" : leader_);
 }
 
+// The keeper may be waiting for an answer, with the session: nobody else waits for it then.
+absl::Status Elected::CheckReach() const {
+  LS_RETURN_IF_ERROR(CheckLeads());
+  return confirms_ ? absl::OkStatus()
+                   : Unavailable("the journal's PostgreSQL server is out of reach, or does not answer");
+}
+
 absl::Status Elected::Append(std::vector<Event> events) {
+  LS_RETURN_IF_ERROR(CheckReach());
   const std::scoped_lock lock(mutex_);
   LS_RETURN_IF_ERROR(CheckLeads());
-  if (!session_) return Unavailable("the journal's PostgreSQL server is out of reach");
+  if (!session_) return CheckReach();
   if (unsure_) LS_RETURN_IF_ERROR(Kept(Reconcile()));
   const auto count = static_cast<std::ptrdiff_t>(arrived_.size());
   if (arrived_.size() <= events.size() && std::equal(arrived_.begin(), arrived_.end(), events.begin(), IsSame))
@@ -422,7 +459,7 @@ absl::Status Elected::Insert(std::vector<Event> events) {
                       {options_.run, std::to_string(term().number), PostgresArray(sequences), PostgresArray(ats),
                        PostgresArray(walls), PostgresArray(types), PostgresArray(payloads)},
                       kStatement));
-  if (answer.affected == 0) return Depose();
+  if (answer.affected == 0) return NotTheRow();
   last_sequence_ = sequence;
   lost_.clear();
   unsynced_.insert(unsynced_.end(), std::make_move_iterator(events.begin()), std::make_move_iterator(events.end()));
@@ -430,9 +467,10 @@ absl::Status Elected::Insert(std::vector<Event> events) {
 }
 
 absl::Status Elected::Sync() {
+  LS_RETURN_IF_ERROR(CheckReach());
   const std::scoped_lock lock(mutex_);
   LS_RETURN_IF_ERROR(CheckLeads());
-  if (!session_) return Unavailable("the journal's PostgreSQL server is out of reach");
+  if (!session_) return CheckReach();
   absl::Status status = Write({});
   if (status.ok()) status = CountBeat(kOn);
   if (absl::IsUnavailable(status)) Drop();
@@ -473,6 +511,15 @@ absl::StatusOr<std::unique_ptr<PostgresJournal>> PostgresJournal::Open(Options o
   auto journal = std::make_unique<Elected>(std::move(options), clock);
   LS_RETURN_IF_ERROR(journal->Begin());
   return journal;
+}
+
+absl::StatusOr<std::string> LeaderOf(const std::string& url, const std::string& run) {
+  LS_ASSIGN_OR_RETURN(auto session, PostgresSession::Open(url, "lockstep reader " + run, kOpen));
+  const std::string beats = fmt::format("beat_at > clock_timestamp() - interval '{} ms'", kSilentFor.count());
+  const std::string who =
+      fmt::format("SELECT leader || ', since ' || {} FROM lockstep_run WHERE run = $1 AND {}", kSince, beats);
+  LS_ASSIGN_OR_RETURN(const Answer found, session->Query(who, {run}, kStatement));
+  return found.rows.empty() ? "" : found.rows[0][0];
 }
 
 absl::StatusOr<std::unique_ptr<Journal>> OpenPostgresReader(const std::string& url, const std::string& run) {

@@ -53,6 +53,8 @@ class PostgresJournal : public Journal {
   virtual bool MayBeReplaced() const = 0;
 };
 
+// Who leads this run now, as leader() has it. Empty: nobody has said so for some seconds.
+absl::StatusOr<std::string> LeaderOf(const std::string& url, const std::string& run);
 // Of a run that anybody leads, or nobody. NotFound: there is no such run.
 absl::StatusOr<std::unique_ptr<Journal>> OpenPostgresReader(const std::string& url, const std::string& run);
 

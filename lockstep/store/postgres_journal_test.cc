@@ -161,6 +161,8 @@ TEST_F(PostgresJournalTest, OneLeadsAndTheOtherTakesOver) {
   auto second = Open("b:2");
   ASSERT_TRUE(Until([&] { return !second->leader().empty(); }));
   EXPECT_TRUE(second->leader().starts_with("a:1, since 2")) << second->leader();
+  EXPECT_EQ(*LeaderOf(server_->url(), run_), second->leader());
+  EXPECT_EQ(*LeaderOf(server_->url(), "nobody"), "");
   EXPECT_EQ(second->Append({Numbered(2)}).code(), absl::StatusCode::kFailedPrecondition);
   first.reset();
   ASSERT_TRUE(Until([&] { return second->role() == Role::kLeads; }));
@@ -238,6 +240,54 @@ TEST_F(PostgresJournalTest, AFrozenLeaderIsDeposed) {
   waitpid(frozen, nullptr, 0);
   EXPECT_EQ(said, 'd');
   EXPECT_EQ(second->Read(0)->size(), before + 1) << "what it appended since is nowhere";
+}
+
+// Somebody deletes what seems to be old: the job goes on, and nobody else makes another run of it.
+TEST_F(PostgresJournalTest, ARowThatIsDeletedIsPutBackByWhoeverLeads) {
+  auto first = Lead("a:1");
+  auto second = Open("b:2");
+  ASSERT_TRUE(Until([&] { return !second->leader().empty(); }));
+  ASSERT_TRUE(first->Append({Numbered(1)}).ok());
+  Ask("DELETE FROM lockstep_run WHERE run = $1", {run_});
+  Ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+      {"lockstep coordinator " + run_});
+  const auto row = [&] { return Ask("SELECT term, token, leader FROM lockstep_run WHERE run = $1", {run_}).rows; };
+  ASSERT_TRUE(Until([&] { return !row().empty(); }));
+  EXPECT_EQ(row()[0], (std::vector<std::string>{"1", "token of a:1", "a:1"}));
+  ASSERT_TRUE(Until([&] { return first->Append({Numbered(2)}).ok(); }));
+  Ask("DELETE FROM lockstep_run WHERE run = $1", {run_});  // and its sessions live
+  ASSERT_TRUE(Until([&] { return first->Append({Numbered(3)}).ok() && !row().empty(); }));
+  EXPECT_EQ(first->role(), Role::kLeads);
+  EXPECT_EQ(second->role(), Role::kStandsIn);
+}
+
+// Its agents would be strangers to one that begins, and its events those of another run.
+TEST_F(PostgresJournalTest, AJournalThatHasLostItsRowIsNotBegunAnew) {
+  ASSERT_TRUE(Lead("a:1")->Append({Numbered(1)}).ok());
+  Ask("DELETE FROM lockstep_run WHERE run = $1", {run_});
+  auto second = Open("b:2");
+  EXPECT_TRUE(Ask("SELECT FROM lockstep_run WHERE run = $1", {run_}).rows.empty());
+  const auto events = second->Read(0);
+  ASSERT_TRUE(events.ok()) << events.status();
+  EXPECT_EQ(events->size(), 1u);
+}
+
+// Somebody has a lock in the database, by a shell that is left open: only the first append waits for it.
+TEST_F(PostgresJournalTest, AServerThatDoesNotAnswerIsWaitedForOnce) {
+  auto journal = Lead("a:1", kQuick);
+  auto other = PostgresSession::Open(server_->url(), "the test", Seconds{5});
+  ASSERT_TRUE(other.ok());
+  ASSERT_TRUE((*other)->Query("BEGIN; SELECT FROM lockstep_run FOR UPDATE", {}, Seconds{5}).ok());
+  ASSERT_TRUE(Until([&] { return absl::IsUnavailable(journal->Append({Numbered(1)})); }));
+  const Nanos begun = clock_.Now();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(absl::IsUnavailable(journal->Append({Numbered(1)})));
+    usleep(1'000);  // the keeper has the session by now, if it wants it
+  }
+  EXPECT_LT(ToSeconds(clock_.Now() - begun).value, 1) << "one more wait would take 1 s";
+  other->reset();
+  EXPECT_TRUE(Until([&] { return journal->Append({Numbered(1)}).ok(); }));
+  EXPECT_EQ(journal->role(), Role::kLeads);
 }
 
 TEST_F(PostgresJournalTest, ALostSessionChangesNoLeader) {

@@ -34,6 +34,17 @@ inline constexpr char kLeadersClock[] =
     " (SELECT j.at FROM lockstep_journal j WHERE j.run = r.run ORDER BY sequence DESC LIMIT 1))";
 inline constexpr char kSince[] = "to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS \"UTC\"')";
 
+// A run that has begun has its row, or whoever leads it puts that back: what we would make is another run's.
+inline constexpr char kMakeRow[] =
+    "INSERT INTO lockstep_run (run, token) SELECT $1, $2 WHERE NOT EXISTS (SELECT FROM lockstep_journal WHERE run = $1)"
+    " ON CONFLICT DO NOTHING";
+// The leader's own, which is gone, or older than its term.
+inline constexpr char kPutBack[] =
+    "INSERT INTO lockstep_run AS r (run, term, beat, beat_at, at, leader, since, token)"
+    " VALUES ($1, $2::bigint, 1, clock_timestamp(), $3::bigint, $4, clock_timestamp(), $5) ON CONFLICT (run) DO UPDATE"
+    " SET term = EXCLUDED.term, beat = r.beat + 1, beat_at = EXCLUDED.beat_at, at = EXCLUDED.at,"
+    " leader = EXCLUDED.leader, since = EXCLUDED.since, token = EXCLUDED.token WHERE r.term < EXCLUDED.term";
+
 // set_config holds until the end of the transaction, which is this statement.
 inline constexpr char kTake[] =
     "UPDATE lockstep_run SET term = term + 1, beat = beat + 1, beat_at = clock_timestamp(), at = $4::bigint,"

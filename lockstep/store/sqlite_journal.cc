@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ namespace {
 constexpr int kApplicationId = 0x4C534A31;  // "LSJ1"
 constexpr int kFormat = 1;
 constexpr auto kSyncDelay = std::chrono::milliseconds(500);
+// For a lock that somebody else holds. Whoever appends has others waiting, and can append again.
+constexpr int kOpenWaitMs = 2000, kAppendWaitMs = 50;
 constexpr int kAppendsPerCheckpoint = 512;  // about 4 MiB of WAL at two 4 KiB pages an append
 constexpr const char* kBeginWalAnew = "UPDATE wal SET turns = turns + 1";
 
@@ -98,7 +101,7 @@ absl::StatusOr<Connection> Connect(const std::string& path, int flags) {
   const int code = sqlite3_open_v2(path.c_str(), &raw, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
   Connection connection(raw);
   if (code != SQLITE_OK) return SqliteError(raw, fmt::format("cannot open the journal {}", path));
-  sqlite3_busy_timeout(raw, 2000);
+  sqlite3_busy_timeout(raw, kOpenWaitMs);
   return connection;
 }
 
@@ -174,6 +177,33 @@ class Reader final : public Journal {
   const Connection connection_;
 };
 
+// A file of a journal that somebody may remove, replace or empty while it is written: SQLite notices none of it.
+class FileInUse {
+ public:
+  FileInUse(std::string path, bool may_shrink) : path_(std::move(path)), may_shrink_(may_shrink) {}
+  // OK also where that cannot be found out.
+  absl::Status Look() {
+    struct stat now{};
+    const bool is_gone = stat(path_.c_str(), &now) != 0;
+    if (is_gone && errno != ENOENT) return absl::OkStatus();
+    if (is_gone) return Lost("removed");
+    if (seen_ && (now.st_dev != seen_->st_dev || now.st_ino != seen_->st_ino)) return Lost("replaced by another file");
+    if (seen_ && now.st_size == 0 && seen_->st_size > 0 && !may_shrink_) return Lost("emptied");
+    seen_ = now;
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Lost(const char* how) const {
+    return DataLoss(
+        "{} was {} under the run, which nobody can resume any more: if its watcher ends, only a new one goes on", path_,
+        how);
+  }
+  const std::string path_;
+  const bool may_shrink_;  // a shell's checkpoint empties a WAL
+  std::optional<struct stat> seen_;
+};
+
 class Writer final : public Journal {
  public:
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path);
@@ -185,7 +215,8 @@ class Writer final : public Journal {
   }
 
  private:
-  Writer(std::string path, WriterLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  Writer(std::string path, WriterLock lock)
+      : path_(std::move(path)), lock_(std::move(lock)), file_(path_, false), wal_file_(path_ + "-wal", true) {}
   absl::Status Prepare();
   absl::Status Insert(const std::vector<Event>& events);
   void SyncInBackground(const std::stop_token& stop);
@@ -198,6 +229,7 @@ class Writer final : public Journal {
   Statement insert_;
   Fd wal_;
   std::mutex mutex_;  // guards what follows and every use of insert_
+  FileInUse file_, wal_file_;
   std::condition_variable_any wake_;
   bool dirty_ = false;
   int64_t last_sequence_ = 0;
@@ -228,6 +260,7 @@ absl::Status Writer::Prepare() {
   LS_RETURN_IF_ERROR(QueryInt(checkpointer_.get(), what, "SELECT turns FROM wal").status());
   wal_ = Fd(open((path_ + "-wal").c_str(), O_RDONLY | O_CLOEXEC));
   if (!wal_.valid()) return Errno(errno, "cannot open {}-wal", path_);
+  sqlite3_busy_timeout(connection_.get(), kAppendWaitMs);
   syncer_ = std::jthread([this](const std::stop_token& stop) { SyncInBackground(stop); });
   return absl::OkStatus();
 }
@@ -242,6 +275,8 @@ Writer::~Writer() {
 absl::Status Writer::Append(std::vector<Event> events) {
   const std::scoped_lock lock(mutex_);
   const std::string what = fmt::format("cannot write to the journal {}", path_);
+  LS_RETURN_IF_ERROR(file_.Look());
+  LS_RETURN_IF_ERROR(wal_file_.Look());
   LS_RETURN_IF_ERROR(Execute(connection_.get(), what, "BEGIN IMMEDIATE"));
   absl::Status status = Insert(events);
   if (status.ok()) status = Execute(connection_.get(), what, "COMMIT");

@@ -49,6 +49,12 @@ absl::StatusOr<WriterLock> WriterLock::Take(const std::string& path) {
   return HeldBy(path, holder.l_pid);
 }
 
+bool WriterLock::IsAt(const std::string& path) const {
+  struct stat there{}, ours{};
+  return stat(path.c_str(), &there) == 0 && fstat(fd_.get(), &ours) == 0 && there.st_dev == ours.st_dev &&
+         there.st_ino == ours.st_ino;
+}
+
 bool WriterLock::IsHeld(const std::string& path) {
   if (HeldByThisProcess(path)) return true;
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));

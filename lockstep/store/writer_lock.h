@@ -15,6 +15,8 @@ class WriterLock {
  public:
   // Fails with FailedPrecondition, naming the process that holds it.
   static absl::StatusOr<WriterLock> Take(const std::string& path);
+  // The file that it was taken at is still there: whoever looks there finds it held.
+  bool IsAt(const std::string& path) const;
   // By some process, this one too.
   static bool IsHeld(const std::string& path);
 

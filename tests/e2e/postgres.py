@@ -51,6 +51,11 @@ class Postgres:
             time.sleep(0.05)
         raise AssertionError(f"PostgreSQL does not start\n{(self.folder / 'log').read_text()[-2000:]}")
 
+    def ask(self, sql):
+        """What psql prints of it."""
+        words = ["-h", self.folder, "-U", "postgres", "-Atc", sql, "postgres"]
+        return subprocess.run([self.programs / "psql", *words], capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+
     def kill(self):
         kill(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -17,7 +17,7 @@ class Coordinator:
     def __init__(self, test, name, url):
         self.test, self.name, self.folder = test, name, test.folder()
         self.address, self.dir = f"127.0.0.1:{free_port()}", self.folder / "run"
-        words = ["--listen", self.address, "--nnodes", "2", "--run", self.dir, "--job", "shared", "--journal", url]
+        words = ["--listen", self.address, "--nnodes", "2", "--standbys", "1", "--run", self.dir, "--job", "shared", "--journal", url]
         with open(self.folder / "stderr", "wb") as said:
             self.process = subprocess.Popen([BINARY, "coordinator", "--no-view", *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                             stderr=said)
@@ -61,10 +61,12 @@ class StandIn(RunTest):
         self.second = Coordinator(self, "second", self.server.url)
         self.wait("the second one to stand in", lambda: self.second.state() == "stands in")
 
+    def node(self, name, *options, steps=LONG):
+        by = ["--coordinator", f"{self.first.address},{self.second.address}", "--node-name", name]
+        return Run(self, "ddp.py", *ddp(steps, step_time=0.1), ranks=2, options=[*by, *options])
+
     def train(self, steps=LONG):
-        by = ["--coordinator", f"{self.first.address},{self.second.address}"]
-        self.a, self.b = (Run(self, "ddp.py", *ddp(steps, step_time=0.1), ranks=2,
-                              options=[*by, "--node-name", "ab"[index], "--node-rank", str(index)]) for index in range(2))
+        self.a, self.b = (self.node("ab"[index], "--node-rank", str(index), steps=steps) for index in range(2))
         self.a.wait_for_step(5)
 
     def wait(self, what, condition, timeout=30):
@@ -142,6 +144,35 @@ class StandIn(RunTest):
         self.finish(self.first, self.second)
         self.assertFalse(self.second.leads() or "out of reach" in self.a.stderr() + self.b.stderr(), self.seen)
         self.assertEqual(1, self.second.ask("status")["restarts"], self.seen)
+
+    def test_no_place_is_given_away_while_postgres_is_away(self):
+        """A node is lost then: its standby waits until the journal has that it has the place, and then the job goes on by itself."""
+        self.train()
+        standby = self.node("s")
+        self.wait("the standby", lambda: self.first.ask("status").get("standbys") == ["s"])
+        self.server.kill()
+        for pid in self.b.processes():
+            kill(pid, signal.SIGKILL)
+        self.wait("the coordinator to say that it waits", lambda: "the job waits for it" in self.first.said())
+        self.a.hold("nobody is to take the place", 1, never=lambda: "takes the place" in standby.stderr())
+        self.server.start()
+        self.wait("the standby to take the place", lambda: "takes the place of node 1" in standby.stderr())
+        self.a.wait_for_step(6, epoch=2)
+        self.first.process.kill()
+        self.wait("both agents at the next one", lambda: all(f"attending the coordinator at {self.second.address}" in run.stderr()
+                                                             for run in (self.a, standby)))
+        self.assertEqual(["a", "s"], [node["name"] for node in self.second.ask("status")["nodes"]], self.seen)
+        for run in (self.a, standby):
+            run.finish()
+        self.assertEqual(0, self.second.process.wait(20), self.seen)
+
+    def test_the_row_of_the_run_is_deleted(self):
+        """Nobody begins another run in its place: who leads puts it back."""
+        self.train()
+        self.server.ask("DELETE FROM lockstep_run")
+        self.wait("the row", lambda: self.server.ask("SELECT term FROM lockstep_run") == "1")
+        self.finish(self.first, self.second)
+        self.assertFalse(self.second.leads() or "out of reach" in self.a.stderr() + self.b.stderr(), self.seen)
 
 
 class BadInput(unittest.TestCase):
