@@ -150,6 +150,21 @@ TEST_F(Gloo, ASendWhoseWaitThrowsHasFailed) {
   EXPECT_GT(trail->left_ns, left) << "it was not by itself";
 }
 
+// In a process of its own: they stay loaded.
+TEST_F(Gloo, OtherLibrariesOfTheProcessAreNoted) {
+  const auto in_child = [] {
+    std::array<Context, 2> contexts;
+    Connect(contexts[0]);
+    ls_trail* trail = MapOwnTrail();
+    EXPECT_EQ(trail->libraries, 0u);
+    dlopen(LOCKSTEP_FAKE_MPI, RTLD_NOW | RTLD_LOCAL);
+    Connect(contexts[1]);
+    EXPECT_EQ(trail->libraries, LS_LIBRARY_OF_HOSTS);
+    _exit(HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(in_child(), testing::ExitedWithCode(0), "");
+}
+
 // In a process of its own: entries are never free again.
 TEST_F(Gloo, OfACommunicatorThatFindsNoRoomNothingIsTold) {
   const auto in_child = [] {

@@ -198,11 +198,12 @@ class Finder {
       if (findings.empty()) TellOfSomebody(findings);
       if (findings.empty()) NameStuckOps(true, findings);
     }
-    if (log_.moving || log_.unseen)
+    if (log_.moving || log_.unseen || !log_.doubt.empty())
       for (Finding& finding : findings) {
         finding.certain = false;
-        finding.probe = log_.moving ? "a second look some seconds later: the job may have been running until this one"
-                                    : "stacks of the ranks: not all of their ops are seen to end";
+        finding.probe = log_.moving   ? "a second look some seconds later: the job may have been running until this one"
+                        : log_.unseen ? "stacks of the ranks: not all of their ops are seen to end"
+                                      : log_.doubt;
       }
     std::stable_sort(findings.begin(), findings.end(),
                      [](const Finding& a, const Finding& b) { return a.certain > b.certain; });

@@ -77,6 +77,7 @@ TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at) {
   snapshot.no_peer = trail.no_peer;
   snapshot.no_cell = trail.no_cell;
   snapshot.no_op = trail.no_op;
+  snapshot.libraries = trail.libraries;
   snapshot.alive = file.IsAlive();
   snapshot.taken_ns = SystemClock().Now().value;
   return snapshot;

@@ -39,6 +39,7 @@ struct TrailSnapshot {
   std::vector<ls_communicator> communicators;  // as records number them
   std::vector<ls_record> ended, under_way;
   uint64_t no_place = 0, no_communicator = 0, no_peer = 0, no_cell = 0, no_op = 0;  // as in the trail
+  uint64_t libraries = 0;                                                           // as in the trail
   uint64_t missed = 0;                                                              // records that were overwritten
   std::vector<uint32_t> told_one_of;  // by communicator, of so many collectives that ended (Thin); empty: all are
 

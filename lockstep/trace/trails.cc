@@ -1,6 +1,7 @@
 #include "lockstep/trace/trails.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <string.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/clocks.h"
 #include "lockstep/trace/collectives.h"
+#include "lockstep/trace/process_alone.h"
 #include "lockstep/trace/record_file.h"
 #include "lockstep/trace/trail_file.h"
 
@@ -103,6 +105,7 @@ class Joiner {
           fmt::format("of {} ops only the launch is known: no network had a part in them, or nobody saw how they ended",
                       only_launched_);
     if (!unseen_.empty()) TellUnseen();
+    TellLibraries();
     FitHosts();
     log_.hosts = std::move(host_of_);
     return std::move(log_);
@@ -193,7 +196,9 @@ class Joiner {
       int64_t& one_of = log_.communicators[told.communicators[i]->index].told_one_of;
       one_of = std::max(one_of, int64_t{trail.told_one_of[i]});
     }
-    told.launches_ahead = trail.owner().second == "nccl";
+    told.launches_ahead = LaunchesAhead(trail);
+    libraries_[rank] |= trail.libraries;
+    if (told.launches_ahead) tells_devices_.insert(rank);
     if (told.launches_ahead)
       for (const ls_record& record : trail.ended) told.last_end_ns = std::max(told.last_end_ns, record.time_ns);
     told.sequences.reserve(trail.ended.size() + trail.under_way.size());
@@ -219,6 +224,25 @@ class Joiner {
     log_.doubt = "how long it waits in communicators of which nothing is told";
     log_.blind_spot += fmt::format("{}of some communicators of {} rank(s), {} the first of them, nothing is told",
                                    log_.blind_spot.empty() ? "" : "; ", unseen_.size(), *unseen_.begin());
+  }
+
+  // Ranks may wait for each other by other libraries.
+  void TellLibraries() {
+    std::set<std::string_view> names;
+    std::set<int> ranks;
+    for (const auto& [rank, libraries] : libraries_)
+      for (const auto& [library, name] : {std::pair{LS_LIBRARY_OF_DEVICES, "libraries of its devices (NCCL, RCCL)"},
+                                          {LS_LIBRARY_OF_HOSTS, "another library (MPI, UCC or oneCCL)"}}) {
+        const bool told = library == LS_LIBRARY_OF_DEVICES && tells_devices_.contains(rank);
+        if ((libraries & library) == 0 || told) continue;
+        names.insert(name);
+        ranks.insert(rank);
+      }
+    if (ranks.empty()) return;
+    const std::string of = fmt::format("{}", fmt::join(names, " and "));
+    if (log_.doubt.empty()) log_.doubt = fmt::format("how long it waits in {}", of);
+    log_.blind_spot += fmt::format("{}{} rank(s), {} the first of them, may wait in {}, of which nothing is told",
+                                   log_.blind_spot.empty() ? "" : "; ", ranks.size(), *ranks.begin(), of);
   }
 
   void TakeDataWaits(const TrailSnapshot& trail, int rank) {
@@ -414,6 +438,8 @@ class Joiner {
   std::map<int, int64_t> newest_begun_;  // of ranks, on their host's clock
   std::set<int> cut_;                    // ranks of whose records some were lost
   std::set<int> unseen_;                 // ranks that have communicators of which nothing is told
+  std::map<int, uint64_t> libraries_;    // of ranks, that may communicate too
+  std::set<int> tells_devices_;          // ranks that have a trail of NCCL
 };
 
 // Of a directory, or of a run's.
@@ -509,6 +535,7 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
   std::vector<TrailSnapshot> chosen;
   chosen.reserve(chosen_of.size());
   for (auto& [owner, trail] : chosen_of) chosen.push_back(std::move(trail));
+  LimitAlone(chosen);
   CommLog log = Joiner(chosen).Run();
   for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
   Count(log.counters, "trails_of_older_epochs", older);

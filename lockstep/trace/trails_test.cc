@@ -206,6 +206,37 @@ TEST(Trails, WhoHasCommunicatorsOfWhichNothingIsToldMayBeInThem) {
   EXPECT_EQ(log.blind_spot, "of some communicators of 2 rank(s), 1 the first of them, nothing is told");
 }
 
+TEST(Trails, RanksMayWaitForEachOtherByOtherLibraries) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(1), TrailOf(2)};
+  for (TrailSnapshot& trail : trails) AddCommunicator(trail, 7, trail.origin.rank, 4);
+  trails[1].libraries = trails[2].libraries = LS_LIBRARY_OF_DEVICES;
+  CommLog log = JoinTrails(trails);
+  EXPECT_THAT(log.doubt, HasSubstr("NCCL"));
+  EXPECT_THAT(log.blind_spot, HasSubstr("2 rank(s), 1 the first of them, may wait in libraries of its devices"));
+  for (const size_t rank : {1, 2}) {
+    trails.push_back(trails[rank]);
+    std::strncpy(trails.back().origin.source, "nccl", sizeof trails.back().origin.source);
+  }
+  log = JoinTrails(trails);
+  EXPECT_THAT(log.doubt + log.blind_spot, IsEmpty()) << "its own trail tells of it";
+  trails[0].libraries = LS_LIBRARY_OF_HOSTS;
+  log = JoinTrails(trails);
+  EXPECT_THAT(log.doubt, HasSubstr("MPI"));
+  EXPECT_THAT(log.blind_spot, HasSubstr("1 rank(s), 0 the first of them"));
+}
+
+TEST(Trails, WhatARankDidByItselfBeginsBehindItsOpsOfAllLibraries) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(0)};
+  for (TrailSnapshot& trail : trails) AddCommunicator(trail, 7, 0, 4);
+  std::strncpy(trails[1].origin.source, "nccl", sizeof trails[1].origin.source);
+  trails[0].ended = {OpOf(0, 1, 101)};
+  trails[0].ended[0].body.op.alone = 80 * kMs;
+  trails[1].ended = {OpOf(0, 1, 70)};
+  const CommLog log = JoinTrails(trails);
+  ASSERT_EQ(log.ops.size(), 2U);
+  EXPECT_EQ(log.ops[0].alone_ns, 30 * kMs);
+}
+
 TEST(Trails, OfWhatIsOnlyLaunchedNobodySaysThatItHangs) {
   TrailSnapshot trail = TrailOf(0);
   AddCommunicator(trail, 7, 0, 4);
