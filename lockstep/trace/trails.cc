@@ -41,6 +41,8 @@ constexpr uint64_t kMostKnown = 1 << 24;  // members, of all communicators
 // Whose trails have waits for data.
 constexpr std::string_view kDataLibrary = "feed";
 
+void AddTo(std::string& blind_spot, const std::string& more) { blind_spot += (blind_spot.empty() ? "" : "; ") + more; }
+
 bool IsTime(int64_t ns) { return ns >= 0 && ns < kMostNs; }
 
 // Leaves out what makes no sense, and counts it. False: nothing of the trail does.
@@ -101,9 +103,12 @@ class Joiner {
     std::set_difference(log_.reported.begin(), log_.reported.end(), cut_.begin(), cut_.end(),
                         std::inserter(log_.whole, log_.whole.end()));
     if (only_launched_ > 0)
-      log_.blind_spot =
-          fmt::format("of {} ops only the launch is known: no network had a part in them, or nobody saw how they ended",
-                      only_launched_);
+      AddTo(log_.blind_spot,
+            fmt::format("of {} ops only the launch is known: no network had a part in them, or nobody saw how they "
+                        "ended",
+                        only_launched_));
+    if (not_known_ > 0)
+      AddTo(log_.blind_spot, fmt::format("of {} members of communicators the ranks are not known", not_known_));
     if (!unseen_.empty()) TellUnseen();
     TellLibraries();
     FitHosts();
@@ -175,6 +180,7 @@ class Joiner {
       KnowAll(members, world);
       for (const auto& [place, rank] : members.rank_of_place) communicator.ranks.push_back(rank);
       Count(log_.counters, "members_not_known", communicator.unknown());
+      not_known_ += communicator.unknown();
       log_.communicators.push_back(std::move(communicator));
     }
   }
@@ -222,8 +228,8 @@ class Joiner {
   void TellUnseen() {
     log_.unseen = true;
     log_.doubt = "how long it waits in communicators of which nothing is told";
-    log_.blind_spot += fmt::format("{}of some communicators of {} rank(s), {} the first of them, nothing is told",
-                                   log_.blind_spot.empty() ? "" : "; ", unseen_.size(), *unseen_.begin());
+    AddTo(log_.blind_spot, fmt::format("of some communicators of {} rank(s), {} the first of them, nothing is told",
+                                       unseen_.size(), *unseen_.begin()));
   }
 
   // Ranks may wait for each other by other libraries.
@@ -241,8 +247,8 @@ class Joiner {
     if (ranks.empty()) return;
     const std::string of = fmt::format("{}", fmt::join(names, " and "));
     if (log_.doubt.empty()) log_.doubt = fmt::format("how long it waits in {}", of);
-    log_.blind_spot += fmt::format("{}{} rank(s), {} the first of them, may wait in {}, of which nothing is told",
-                                   log_.blind_spot.empty() ? "" : "; ", ranks.size(), *ranks.begin(), of);
+    AddTo(log_.blind_spot, fmt::format("{} rank(s), {} the first of them, may wait in {}, of which nothing is told",
+                                       ranks.size(), *ranks.begin(), of));
   }
 
   void TakeDataWaits(const TrailSnapshot& trail, int rank) {
@@ -433,7 +439,7 @@ class Joiner {
   const std::vector<TrailSnapshot>& trails_;
   CommLog log_;
   std::map<uint64_t, Members> members_;  // by the communicator's id
-  uint64_t known_ = 0, only_launched_ = 0;
+  uint64_t known_ = 0, not_known_ = 0, only_launched_ = 0;
   std::map<int, std::string> host_of_;
   std::map<int, int64_t> newest_begun_;  // of ranks, on their host's clock
   std::set<int> cut_;                    // ranks of whose records some were lost
@@ -484,6 +490,21 @@ int64_t BegunAt(const TrailSnapshot& trail) {
   return last;
 }
 
+// Wall times between which its process is known to have communicated.
+std::pair<int64_t, int64_t> SpanOf(const TrailSnapshot& trail) {
+  int64_t last = trail.alive ? trail.taken_ns : BegunAt(trail);
+  for (const ls_record& record : trail.ended) last = std::max(last, record.time_ns);
+  const int64_t first = trail.communicators.empty() ? last : trail.born_ns();
+  return {first + trail.wall_minus_boot_ns, last + trail.wall_minus_boot_ns};
+}
+
+// One that was started again after the other had ended is no riddle.
+bool AreAtTheSameTime(const TrailSnapshot& a, const TrailSnapshot& b) {
+  const auto [a_first, a_last] = SpanOf(a);
+  const auto [b_first, b_last] = SpanOf(b);
+  return a_first < b_last && b_first < a_last;
+}
+
 // Read from itself, and from a file that kept what it had said before, perhaps in another epoch.
 bool IsSameProcess(const TrailSnapshot& a, const TrailSnapshot& b) {
   return a.origin.pid != 0 && a.origin.pid == b.origin.pid && a.host() == b.host() && a.born_ns() == b.born_ns();
@@ -516,7 +537,7 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
   uint32_t epoch = 0;
   for (const TrailSnapshot& trail : trails) epoch = std::max(epoch, trail.origin.epoch);
   std::map<std::pair<uint32_t, std::string>, TrailSnapshot> chosen_of;  // by owner
-  uint64_t older = 0, twice = 0;
+  uint64_t older = 0, twice = 0, riddles = 0;
   for (TrailSnapshot& trail : trails) {
     if (trail.origin.epoch != epoch && !trail.alive) {  // a worker may outlive its epoch, by entering it again
       ++older;
@@ -524,7 +545,10 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
     }
     auto owner = trail.owner();
     const auto known = chosen_of.find(owner);
-    if (known != chosen_of.end() && !IsSameProcess(known->second, trail)) ++twice;
+    if (known != chosen_of.end() && !IsSameProcess(known->second, trail)) {
+      ++twice;
+      riddles += AreAtTheSameTime(known->second, trail);
+    }
     if (known == chosen_of.end())
       chosen_of.emplace(std::move(owner), std::move(trail));
     else if (IsSameProcess(known->second, trail))
@@ -540,6 +564,12 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
   for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
   Count(log.counters, "trails_of_older_epochs", older);
   Count(log.counters, "trails_of_ranks_told_twice", twice);
+  if (riddles > 0) {
+    AddTo(log.blind_spot,
+          fmt::format("{} trail(s) are of a rank that another process says to be at the same time", riddles));
+    if (log.doubt.empty()) log.doubt = "which process is which rank: RANK and WORLD_SIZE of each";
+  }
+  if (!counters.empty()) AddTo(log.blind_spot, "part of the trails makes no sense");
   return log;
 }
 
@@ -554,8 +584,7 @@ absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths) {
   CommLog log = JoinTrails(std::move(trails));
   log.damaged = std::move(damaged);
   for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
-  if (!counters.empty())
-    log.blind_spot += fmt::format("{}part of what was kept can't be read", log.blind_spot.empty() ? "" : "; ");
+  if (!counters.empty()) AddTo(log.blind_spot, "part of what was kept can't be read");
   return log;
 }
 

@@ -89,6 +89,7 @@ TEST(Trails, TellWhatIsNotKnown) {
   EXPECT_EQ(log.communicators.at(0).size, 4U);
   EXPECT_EQ(log.communicators[0].unknown(), 1U);
   EXPECT_EQ(CounterOf(log, "members_not_known"), 1U);
+  EXPECT_THAT(log.blind_spot, HasSubstr("of 1 members of communicators the ranks are not known"));
   EXPECT_EQ(log.ops.at(0).peer, -1);
   EXPECT_EQ(log.ops.at(0).batch, CommOp::kUnderWay);
   EXPECT_THAT(log.whole, ElementsAre(0)) << "of the others records were overwritten or left out";
@@ -272,6 +273,20 @@ TEST(Trails, OlderEpochsAndSecondTrailsAreLeftOutAndCounted) {
   ASSERT_EQ(log.communicators.size(), 1u);
   EXPECT_EQ(CounterOf(log, "trails_of_older_epochs"), 1u);
   EXPECT_EQ(CounterOf(log, "trails_of_ranks_told_twice"), 1u);
+  EXPECT_THAT(log.blind_spot, HasSubstr("1 trail(s) are of a rank that another process says to be at the same time"));
+  EXPECT_THAT(log.doubt, HasSubstr("which process is which rank"));
+}
+
+// As a launcher does.
+TEST(Trails, AProcessThatWasStartedAgainIsNoRiddle) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(0)};
+  AddCommunicator(trails[0], 7, 0, 4, 5 * kMs);
+  AddCommunicator(trails[1], 8, 0, 4, 60 * kMs);
+  trails[0].ended = {OpOf(0, 1, 50)};
+  trails[0].alive = false;
+  const CommLog log = JoinTrails(trails);
+  EXPECT_EQ(CounterOf(log, "trails_of_ranks_told_twice"), 1u);
+  EXPECT_THAT(log.doubt + log.blind_spot, IsEmpty());
 }
 
 // As after a restart in place: its process went on, and what it had said before was kept.
@@ -307,6 +322,7 @@ TEST(Trails, WhatMakesNoSenseIsCounted) {
   EXPECT_EQ(log.ops.size(), 1u);
   EXPECT_EQ(CounterOf(log, "trails_without_sense"), 2u);
   EXPECT_EQ(CounterOf(log, "unreadable_records"), 4u);
+  EXPECT_THAT(log.blind_spot, HasSubstr("part of the trails makes no sense"));
 }
 
 TEST(Trails, ClocksOfHostsAreFittedByTheEndsOfCollectives) {
