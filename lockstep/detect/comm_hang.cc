@@ -541,6 +541,15 @@ class Finder {
   const Waits waits_;
 };
 
+// Of a job that may have been running: who is slow is behind at most moments.
+bool IsExplained(const Finding& hang, const std::vector<Finding>& slow) {
+  return !hang.suspects.empty() && std::ranges::all_of(hang.suspects, [&](const Suspect& suspect) {
+    return std::ranges::any_of(slow, [&](const Finding& finding) {
+      return std::ranges::find(finding.suspects, suspect) != finding.suspects.end();
+    });
+  });
+}
+
 }  // namespace
 
 CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresholds) {
@@ -552,8 +561,11 @@ CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresho
 
 CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresholds& thresholds) {
   CommDiagnosis diagnosis = FindHangs(log, thresholds);
-  if (diagnosis.findings.empty()) diagnosis.findings = FindSlowness(log, thresholds);
-  if (diagnosis.findings.empty()) diagnosis.findings = FindTrend(log, thresholds);
+  if (!diagnosis.findings.empty() && !log.moving) return diagnosis;
+  std::vector<Finding> findings = FindSlowness(log, thresholds);
+  if (findings.empty()) findings = FindTrend(log, thresholds);
+  std::erase_if(diagnosis.findings, [&](const Finding& hang) { return IsExplained(hang, findings); });
+  diagnosis.findings.insert(diagnosis.findings.begin(), findings.begin(), findings.end());
   if (diagnosis.findings.empty()) diagnosis.too_short = TooShortToTell(log, thresholds);
   return diagnosis;
 }

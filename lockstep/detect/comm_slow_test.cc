@@ -327,6 +327,33 @@ TEST(Slowness, WhereTheLogMayHideWaitingNobodyIsNamedForCertain) {
   EXPECT_EQ(findings[0].probe, "whether the job has a pipeline");
 }
 
+// Its processes are gone, or of other hosts: it was running for all that is known, and somebody is always behind.
+TEST(Slowness, ComesFirstInAJobThatMayHaveBeenRunning) {
+  for (const int behind : {2, 1}) {
+    RingJob job(4);
+    job.AddRing({0, 1, 2, 3});
+    job.Compute(2, 130);
+    job.Steps(30);
+    for (int rank = 0; rank < 4; ++rank) {
+      job.log().counts.push_back({0, rank, 1000, 999});
+      trace::CommOp op = job.log().ops.back();
+      op.rank = rank, op.sequence = 1000, op.state = trace::OpState::kStarted, op.duration_ns = -1;
+      if (rank == behind)
+        job.log().counts.back().enqueued = 999;
+      else
+        job.log().ops.push_back(op);
+    }
+    EXPECT_EQ(DiagnoseCommunication(job.log()).findings.at(0).syndrome, Syndrome::kNonCommunicationHang);
+    job.log().moving = true;
+    const std::vector<Finding> findings = DiagnoseCommunication(job.log()).findings;
+    ASSERT_EQ(findings.size(), behind == 2 ? 1u : 2u) << "that one is behind is explained by its slowness";
+    EXPECT_EQ(findings[0].syndrome, Syndrome::kNonCommunicationSlow);
+    EXPECT_THAT(findings[0].suspects, ElementsAre(incident::SuspectRank(RankId(2))));
+    EXPECT_TRUE(findings[0].certain);
+    EXPECT_FALSE(findings.back().certain && behind == 1);
+  }
+}
+
 // A checkpoint, a garbage collection, a user's Ctrl-Z.
 TEST(Slowness, AStallIsNoSlowness) {
   RingJob job(4);

@@ -97,6 +97,7 @@ class Joiner {
     log_.transfers.reserve(records);  // what is not used is never touched
     for (const TrailSnapshot& trail : trails_) NoteBegun(trail);
     for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
+    TellElsewhere();
     // A process may have a trail of each library.
     std::sort(log_.reported.begin(), log_.reported.end());
     log_.reported.erase(std::unique(log_.reported.begin(), log_.reported.end()), log_.reported.end());
@@ -267,14 +268,23 @@ class Joiner {
                         ToDataWait(record).data_set);
   }
 
-  // Since it could begin.
-  static int64_t AgeOf(const TrailSnapshot& trail, const ls_record& record, const Told& told) {
+  // Since it could begin; where nobody knows whether its process still runs, at the least; -1: not known.
+  int64_t AgeOf(const TrailSnapshot& trail, const ls_record& record, const Told& told) const {
+    if (!trail.alive && !trail.elsewhere) return -1;
     const int64_t begun = told.launches_ahead ? std::max(record.time_ns, told.last_end_ns) : record.time_ns;
-    return std::max<int64_t>(0, trail.taken_ns - begun);
+    return std::max<int64_t>(0, (trail.alive ? trail.taken_ns : newest_on_.at(trail.host())) - begun);
+  }
+
+  void TellElsewhere() {
+    if (elsewhere_.empty()) return;
+    AddTo(log_.blind_spot,
+          fmt::format("whether the processes of {} rank(s), {} the first of them, still run is known on their hosts "
+                      "only, and so is whether they hang",
+                      elsewhere_.size(), *elsewhere_.begin()));
   }
 
   void TakeOp(const TrailSnapshot& trail, const ls_record& record, bool is_under_way, Told& told) {
-    const int64_t age_ns = is_under_way && trail.alive ? AgeOf(trail, record, told) : -1;
+    const int64_t age_ns = is_under_way ? AgeOf(trail, record, told) : -1;
     const ls_op_body& body = record.body.op;
     const Members* const members = told.Of(body.communicator);
     if (members == nullptr || body.function >= LS_FUNCTIONS) {
@@ -310,8 +320,10 @@ class Joiner {
     // Each is carried out by itself once it has begun.
     if (transfer && op.state == OpState::kStarted) op.batch = CommOp::kUnderWay;
     op.age_ns = failed ? op.duration_ns : age_ns;
-    // Its process is gone: how long it had been there nobody knows.
-    log_.moving = log_.moving || (op.state != OpState::kCompleted && op.age_ns < 0);
+    // Its process is gone, or may be: how long it had been there nobody knows.
+    const bool elsewhere = is_under_way && trail.elsewhere && op.state != OpState::kCompleted;
+    if (elsewhere) elsewhere_.insert(op.rank);
+    log_.moving = log_.moving || elsewhere || (op.state != OpState::kCompleted && op.age_ns < 0);
     const int64_t alone_ns = body.alone == LS_UNKNOWN ? -1 : ls_delta_ns(body.alone, record.delta_shift);
     (transfer ? op.held_up_ns : op.alone_ns) = alone_ns;
     op.bytes = body.bytes;
@@ -336,14 +348,18 @@ class Joiner {
     return record.time_ns - (is_under_way ? 0 : ls_delta_ns(record.body.op.duration, record.delta_shift));
   }
 
-  // When the rank last made a communicator or launched an op, of whatever library.
+  // When the rank last made a communicator or launched an op, of whatever library; and when its host last told
+  // anything.
   void NoteBegun(const TrailSnapshot& trail) {
     int64_t& newest = newest_begun_[static_cast<int>(trail.origin.rank)];
+    int64_t& newest_there = newest_on_[trail.host()];
     for (const ls_communicator& own : trail.communicators)
       if (own.id != 0) newest = std::max(newest, own.created_ns);
     for (const bool is_under_way : {false, true})
-      for (const ls_record& record : is_under_way ? trail.under_way : trail.ended)
+      for (const ls_record& record : is_under_way ? trail.under_way : trail.ended) {
+        newest_there = std::max(newest_there, record.time_ns);
         if (record.kind == LS_RECORD_OP) newest = std::max(newest, LaunchOf(record, is_under_way));
+      }
   }
 
   void TakeTransfer(const TrailSnapshot& trail, const ls_record& record, const Told& told) {
@@ -441,11 +457,13 @@ class Joiner {
   std::map<uint64_t, Members> members_;  // by the communicator's id
   uint64_t known_ = 0, not_known_ = 0, only_launched_ = 0;
   std::map<int, std::string> host_of_;
-  std::map<int, int64_t> newest_begun_;  // of ranks, on their host's clock
-  std::set<int> cut_;                    // ranks of whose records some were lost
-  std::set<int> unseen_;                 // ranks that have communicators of which nothing is told
-  std::map<int, uint64_t> libraries_;    // of ranks, that may communicate too
-  std::set<int> tells_devices_;          // ranks that have a trail of NCCL
+  std::map<int, int64_t> newest_begun_;       // of ranks, on their host's clock
+  std::map<std::string, int64_t> newest_on_;  // of hosts
+  std::set<int> elsewhere_;                   // ranks that are in an op, and nobody knows whether they still run
+  std::set<int> cut_;                         // ranks of whose records some were lost
+  std::set<int> unseen_;                      // ranks that have communicators of which nothing is told
+  std::map<int, uint64_t> libraries_;         // of ranks, that may communicate too
+  std::set<int> tells_devices_;               // ranks that have a trail of NCCL
 };
 
 // Of a directory, or of a run's.

@@ -113,6 +113,29 @@ TEST(Trails, UnderWayHasAnAgeUnlessItsProcessIsGone) {
   EXPECT_TRUE(log.moving);
 }
 
+// Of files that were brought together from several nodes, or from containers.
+TEST(Trails, WhatIsUnderWayElsewhereIsAsOldAsItsHostHasToldSince) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(1), TrailOf(2, 4, 1, "b")};
+  for (TrailSnapshot& trail : trails) {
+    AddCommunicator(trail, 7, trail.origin.rank, 4);
+    trail.alive = false;
+    trail.elsewhere = true;
+  }
+  trails[0].under_way = {OpOf(0, 5, 50'000, LS_OP_STARTED)};
+  trails[1].ended = {OpOf(0, 4, 57'000)};
+  trails[2].ended = {OpOf(0, 4, 99'000)};
+  CommLog log = JoinTrails(trails);
+  ASSERT_EQ(log.ops.size(), 3u);
+  EXPECT_EQ(log.ops[0].age_ns, 7'000 * kMs);
+  EXPECT_TRUE(log.moving);
+  EXPECT_THAT(log.blind_spot, HasSubstr("whether the processes of 1 rank(s), 0 the first of them, still run"));
+
+  trails[0].under_way.clear();
+  log = JoinTrails(trails);
+  EXPECT_FALSE(log.moving);
+  EXPECT_THAT(log.blind_spot, IsEmpty()) << "the job is over";
+}
+
 TEST(Trails, WhatEndsWhileItIsReadHasEnded) {
   TrailSnapshot trail = TrailOf(0);
   AddCommunicator(trail, 7, 0, 4);
