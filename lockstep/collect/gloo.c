@@ -166,6 +166,7 @@ struct op {
   struct op* outer;
   bool returned;
   int sender, receiver; /* whom it receives from, and sends to; kNobody yet, or kSeveral */
+  uint32_t one_of;      /* of its peers one of so many is told */
   int peers;
   struct sums sums[kPeers];
 };
@@ -175,7 +176,8 @@ static _Thread_local struct op* current;
 static struct sums* sums_of(struct op* op, int peer, uint8_t direction) {
   for (int i = 0; i < op->peers; ++i)
     if (op->sums[i].peer == peer && op->sums[i].direction == direction) return &op->sums[i];
-  if (op->peers == kPeers) {
+  /* Others by each op, so that none is never told of. */
+  if (op->peers == kPeers || ((uint32_t)peer + op->record.body.op.number) % op->one_of != 0) {
     __atomic_fetch_add(&op->trail->no_peer, 1, __ATOMIC_RELAXED);
     return NULL;
   }
@@ -233,6 +235,12 @@ static int communicator_of(struct ls_trail* trail, uint64_t context) {
   return communicator >= 0 ? communicator : ls_trail_find_communicator(trail, context - sizeof(void*));
 }
 
+/* So many peers does a rank have in an op that it may not find room for all; in those that are not here it has few. */
+static uint32_t one_of(uint8_t function, uint32_t size) {
+  const bool with_all = function == LS_ALL_TO_ALL || function == LS_GATHER || function == LS_SCATTER;
+  return with_all && size > 0 ? (2 * size + kPeers - 1) / kPeers : 1;
+}
+
 /* `options` is of any op: a shared_ptr to the gloo::Context comes first. */
 static void run(uint8_t function, void (*original)(void*), void* options) {
   struct op op __attribute__((cleanup(end_op)));
@@ -249,6 +257,7 @@ static void run(uint8_t function, void (*original)(void*), void* options) {
       op.returned = false;
       op.sender = op.receiver = kNobody;
       op.peers = 0;
+      op.one_of = one_of(function, op.trail->communicator[communicator].size);
       op.handle = ls_collect_launched(op.trail, &op.record, (uint32_t)communicator, function);
     }
   }
