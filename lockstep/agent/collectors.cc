@@ -11,6 +11,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/detect/look_back.h"
+#include "lockstep/trace/process_alone.h"
 
 namespace lockstep::agent {
 
@@ -68,6 +69,7 @@ std::vector<trace::TrailFile> AliveTrails(const RunSpec& spec) {
 std::vector<trace::TrailSnapshot> TakeTrails(const RunSpec& spec) {
   std::vector<trace::TrailSnapshot> trails;
   for (const trace::TrailFile& file : AliveTrails(spec)) trails.push_back(trace::TakeSnapshot(file));
+  trace::LimitAlone(trails);
   detect::ThinForALook(trails, OpsToTell(spec.place.world_size));
   return trails;
 }

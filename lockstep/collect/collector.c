@@ -1,5 +1,7 @@
+#define _GNU_SOURCE
 #include "lockstep/collect/collector.h"
 
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,8 +14,47 @@ static struct ls_own_trail trail_of_process;
 
 struct ls_trail* ls_collect_trail(void) { return ls_own_trail_made(&trail_of_process); }
 
+/* ---- other libraries of the process, in which it may wait ---- */
+
+static int add_library(struct dl_phdr_info* info, size_t bytes, void* libraries) {
+  (void)bytes;
+  static const struct {
+    const char* begin;
+    uint64_t library;
+  } all[] = {
+      /* libnccl itself is in every process of a torch that was built for CUDA, used or not. */
+      {"libcuda.so", LS_LIBRARY_OF_DEVICES}, {"librccl.so", LS_LIBRARY_OF_DEVICES},
+      {"libmpi", LS_LIBRARY_OF_HOSTS}, /* also libmpich, libmpi_cray */
+      {"libucc.so", LS_LIBRARY_OF_HOSTS},    {"libccl.so", LS_LIBRARY_OF_HOSTS},
+  };
+  const char* slash = strrchr(info->dlpi_name, '/');
+  const char* name = slash == NULL ? info->dlpi_name : slash + 1;
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
+    if (strncmp(name, all[i].begin, strlen(all[i].begin)) == 0) *(uint64_t*)libraries |= all[i].library;
+  return 0;
+}
+
+/* No file is opened, and the list is locked for as long only as something is being added to it. */
+static void note_libraries(struct ls_trail* trail) {
+  uint64_t libraries = 0;
+  dl_iterate_phdr(add_library, &libraries);
+  __atomic_fetch_or(&trail->libraries, libraries, __ATOMIC_RELAXED);
+}
+
+/* They may be loaded at any time; some 10 us each time. */
+static void note_libraries_at_times(struct ls_trail* trail, int64_t now_ns) {
+  static const int64_t kEveryNs = 5000000000;
+  static int64_t noted_ns;
+  int64_t noted = __atomic_load_n(&noted_ns, __ATOMIC_RELAXED);
+  if (now_ns - noted >= kEveryNs &&
+      __atomic_compare_exchange_n(&noted_ns, &noted, now_ns, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    note_libraries(trail);
+}
+
 struct ls_trail* ls_collect_begin(const char* source, int rank, int size) {
-  return ls_own_trail_make(&trail_of_process, source, "communication", rank, size, kCells);
+  struct ls_trail* trail = ls_own_trail_make(&trail_of_process, source, "communication", rank, size, kCells);
+  if (trail != NULL) note_libraries(trail);
+  return trail;
 }
 
 int ls_collect_communicator(struct ls_trail* trail, uint64_t key) {
@@ -36,6 +77,7 @@ ls_handle ls_collect_launched(struct ls_trail* trail, struct ls_record* op, uint
   op->kind = LS_RECORD_OP;
   op->epoch = __atomic_load_n(&trail->origin.epoch, __ATOMIC_RELAXED);
   op->time_ns = ls_collect_now();
+  note_libraries_at_times(trail, op->time_ns);
   body->communicator = communicator;
   body->tag = LS_NO_TAG;
   body->rank = trail->origin.rank;

@@ -12,7 +12,7 @@
 /* The trail of this process; NULL: none yet, or none wanted. */
 struct ls_trail* ls_collect_trail(void);
 /* Makes it where there is none and one is wanted. One line on stderr says why one that is wanted can't be had. `rank`
- * and `size`, of the first communicator, stand for what the environment does not say. */
+ * and `size`, of the communicator that is being made, stand for what the environment does not say, or can't mean. */
 struct ls_trail* ls_collect_begin(const char* source, int rank, int size);
 
 /* Index of a new communicator in the trail; -1: no room, which one line on stderr says once and the trail counts. */

@@ -119,12 +119,13 @@ static bool is_python(void) {
   return strncmp(strrchr(path, '/') + 1, "python", 6) == 0;
 }
 
-/* Ours is for the process that trains: what it starts is another, and would not expect it. A shell script may lead to
- * the one that trains. */
-__attribute__((constructor)) static void leave_environment(void) {
+/* Ours is for the process that trains: what it starts is another, and would not expect it. `early`: no other thread is
+ * there yet. Where others are, the variable stays, if empty: to replace a value harms nobody who reads the environment
+ * meanwhile, to take a variable out moves all that come behind it. */
+static void leave_environment(bool early) {
   const char* preloaded = getenv("LD_PRELOAD");
   char rest[4096] = "", copy[4096];
-  if (preloaded == NULL || strlen(preloaded) >= sizeof copy || !is_python()) return;
+  if (preloaded == NULL || strlen(preloaded) >= sizeof copy) return;
   strcpy(copy, preloaded);
   char* more = NULL;
   for (const char* one = strtok_r(copy, ": ", &more); one != NULL; one = strtok_r(NULL, ": ", &more)) {
@@ -132,10 +133,18 @@ __attribute__((constructor)) static void leave_environment(void) {
     if (*rest != '\0') strcat(rest, ":");
     strcat(rest, one);
   }
-  if (*rest != '\0')
-    setenv("LD_PRELOAD", rest, 1);
-  else
+  if (*rest == '\0' && early)
     unsetenv("LD_PRELOAD");
+  else if (strcmp(rest, preloaded) != 0)
+    setenv("LD_PRELOAD", rest, 1);
+}
+
+/* As soon as it is known to be that process. Launchers are of Python, too, and may have a RANK, of their node: that of
+ * a process on its node only those that train have, and Lockstep's zygote becomes them. A shell script may lead to one.
+ * Whoever else trains is known by its first communicator. */
+__attribute__((constructor)) static void leave_environment_early(void) {
+  const bool trains = getenv("LOCAL_RANK") != NULL || getenv("LOCKSTEP_ZYGOTE_PRELOAD") != NULL;
+  if (trains && is_python()) leave_environment(true);
 }
 
 /* ---- the op that a thread is in ---- */
@@ -157,6 +166,7 @@ struct op {
   struct op* outer;
   bool returned;
   int sender, receiver; /* whom it receives from, and sends to; kNobody yet, or kSeveral */
+  uint32_t one_of;      /* of its peers one of so many is told */
   int peers;
   struct sums sums[kPeers];
 };
@@ -166,7 +176,8 @@ static _Thread_local struct op* current;
 static struct sums* sums_of(struct op* op, int peer, uint8_t direction) {
   for (int i = 0; i < op->peers; ++i)
     if (op->sums[i].peer == peer && op->sums[i].direction == direction) return &op->sums[i];
-  if (op->peers == kPeers) {
+  /* Others by each op, so that none is never told of. */
+  if (op->peers == kPeers || ((uint32_t)peer + op->record.body.op.number) % op->one_of != 0) {
     __atomic_fetch_add(&op->trail->no_peer, 1, __ATOMIC_RELAXED);
     return NULL;
   }
@@ -224,6 +235,12 @@ static int communicator_of(struct ls_trail* trail, uint64_t context) {
   return communicator >= 0 ? communicator : ls_trail_find_communicator(trail, context - sizeof(void*));
 }
 
+/* So many peers does a rank have in an op that it may not find room for all; in those that are not here it has few. */
+static uint32_t one_of(uint8_t function, uint32_t size) {
+  const bool with_all = function == LS_ALL_TO_ALL || function == LS_GATHER || function == LS_SCATTER;
+  return with_all && size > 0 ? (2 * size + kPeers - 1) / kPeers : 1;
+}
+
 /* `options` is of any op: a shared_ptr to the gloo::Context comes first. */
 static void run(uint8_t function, void (*original)(void*), void* options) {
   struct op op __attribute__((cleanup(end_op)));
@@ -240,6 +257,7 @@ static void run(uint8_t function, void (*original)(void*), void* options) {
       op.returned = false;
       op.sender = op.receiver = kNobody;
       op.peers = 0;
+      op.one_of = one_of(function, op.trail->communicator[communicator].size);
       op.handle = ls_collect_launched(op.trail, &op.record, (uint32_t)communicator, function);
     }
   }
@@ -533,6 +551,8 @@ typedef void (*connect_function)(void* context, void* store, void* device);
 static void connect_mesh(connect_function original, void* context, void* store, void* device) {
   int32_t place[2]; /* rank and size, behind the vtable */
   memcpy(place, (const char*)context + sizeof(void*), sizeof place);
+  static int left;
+  if (__atomic_exchange_n(&left, 1, __ATOMIC_RELAXED) == 0) leave_environment(false);
   struct ls_trail* trail = ls_collect_begin("gloo", place[0], place[1]);
   bool connected __attribute__((cleanup(leave_mesh))) = false;
   __atomic_fetch_add(&connecting, 1, __ATOMIC_RELAXED);

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -59,6 +60,11 @@ class Gloo : public testing::Test {
   static void AllReduce(const Context& context, uint64_t turns = 2) {
     const std::array<const void*, 2> options = {&context, &turns};
     Find<void(const void*)>("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE")(options.data());
+  }
+  static void AllToAll(const Context& context) {
+    const uint64_t others = static_cast<uint64_t>(context.size) - 1;
+    const std::array<const void*, 2> options = {&context, &others};
+    Find<void(const void*)>("_ZN4gloo8alltoallERNS_15AlltoallOptionsE")(options.data());
   }
   static void Launch(Context& context, Buffer& buffer) {
     Buffer* made = nullptr;
@@ -126,6 +132,36 @@ TEST_F(Gloo, OfASendThatNobodyWaitedForTheLaunchIsKnown) {
   EXPECT_EQ(ended.back().body.op.state, LS_OP_COMPLETED);
 }
 
+// In a process of its own, for there are many records.
+TEST_F(Gloo, OfManyPeersEachIsToldOfInTurn) {
+  const auto in_child = [] {
+    for (const int32_t size : {16, 17, 49, 70}) {
+      Context context{.size = size};
+      Connect(context);
+      ls_trail* trail = MapOwnTrail();
+      const uint32_t communicator =
+          static_cast<uint32_t>(ls_trail_find_communicator(trail, reinterpret_cast<uint64_t>(&context)));
+      std::set<int32_t> sent_to, received_from;
+      const uint64_t before = trail->no_peer;
+      for (int op = 0; op < 8; ++op) {
+        uint64_t at = trail->head, missed = 0;
+        AllToAll(context);
+        std::vector<ls_record> records(100);
+        records.resize(ls_trail_read(trail, &at, &missed, records.data(), records.size()));
+        EXPECT_LE(records.size(), 33u) << "the op, and its sums";
+        for (const ls_record& record : records)
+          if (record.kind == LS_RECORD_TRANSFER && record.body.transfer.communicator == communicator)
+            (record.body.transfer.direction == LS_SEND ? sent_to : received_from).insert(record.body.transfer.peer);
+      }
+      EXPECT_EQ(sent_to.size(), static_cast<size_t>(size) - 1) << size;
+      EXPECT_EQ(received_from, sent_to);
+      EXPECT_EQ(trail->no_peer == before, size <= 16) << "and what is not told is counted";
+    }
+    _exit(HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(in_child(), testing::ExitedWithCode(0), "");
+}
+
 TEST_F(Gloo, ASendWhoseWaitThrowsHasFailed) {
   Context context;
   Connect(context);
@@ -146,6 +182,21 @@ TEST_F(Gloo, ASendWhoseWaitThrowsHasFailed) {
   EXPECT_EQ(ended.back().body.op.state, LS_OP_FAILED);
   EXPECT_NE(ended.back().body.op.alone, LS_UNKNOWN) << "so long it was waited for";
   EXPECT_GT(trail->left_ns, left) << "it was not by itself";
+}
+
+// In a process of its own: they stay loaded.
+TEST_F(Gloo, OtherLibrariesOfTheProcessAreNoted) {
+  const auto in_child = [] {
+    std::array<Context, 2> contexts;
+    Connect(contexts[0]);
+    ls_trail* trail = MapOwnTrail();
+    EXPECT_EQ(trail->libraries, 0u);
+    dlopen(LOCKSTEP_FAKE_MPI, RTLD_NOW | RTLD_LOCAL);
+    Connect(contexts[1]);
+    EXPECT_EQ(trail->libraries, LS_LIBRARY_OF_HOSTS);
+    _exit(HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(in_child(), testing::ExitedWithCode(0), "");
 }
 
 // In a process of its own: entries are never free again.

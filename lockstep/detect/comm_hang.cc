@@ -198,11 +198,12 @@ class Finder {
       if (findings.empty()) TellOfSomebody(findings);
       if (findings.empty()) NameStuckOps(true, findings);
     }
-    if (log_.moving || log_.unseen)
+    if (log_.moving || log_.unseen || !log_.doubt.empty())
       for (Finding& finding : findings) {
         finding.certain = false;
-        finding.probe = log_.moving ? "a second look some seconds later: the job may have been running until this one"
-                                    : "stacks of the ranks: not all of their ops are seen to end";
+        finding.probe = log_.moving   ? "a second look some seconds later: the job may have been running until this one"
+                        : log_.unseen ? "stacks of the ranks: not all of their ops are seen to end"
+                                      : log_.doubt;
       }
     std::stable_sort(findings.begin(), findings.end(),
                      [](const Finding& a, const Finding& b) { return a.certain > b.certain; });
@@ -540,6 +541,15 @@ class Finder {
   const Waits waits_;
 };
 
+// Of a job that may have been running: who is slow is behind at most moments.
+bool IsExplained(const Finding& hang, const std::vector<Finding>& slow) {
+  return !hang.suspects.empty() && std::ranges::all_of(hang.suspects, [&](const Suspect& suspect) {
+    return std::ranges::any_of(slow, [&](const Finding& finding) {
+      return std::ranges::find(finding.suspects, suspect) != finding.suspects.end();
+    });
+  });
+}
+
 }  // namespace
 
 CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresholds) {
@@ -551,8 +561,11 @@ CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresho
 
 CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresholds& thresholds) {
   CommDiagnosis diagnosis = FindHangs(log, thresholds);
-  if (diagnosis.findings.empty()) diagnosis.findings = FindSlowness(log, thresholds);
-  if (diagnosis.findings.empty()) diagnosis.findings = FindTrend(log, thresholds);
+  if (!diagnosis.findings.empty() && !log.moving) return diagnosis;
+  std::vector<Finding> findings = FindSlowness(log, thresholds);
+  if (findings.empty()) findings = FindTrend(log, thresholds);
+  std::erase_if(diagnosis.findings, [&](const Finding& hang) { return IsExplained(hang, findings); });
+  diagnosis.findings.insert(diagnosis.findings.begin(), findings.begin(), findings.end());
   if (diagnosis.findings.empty()) diagnosis.too_short = TooShortToTell(log, thresholds);
   return diagnosis;
 }

@@ -186,6 +186,17 @@ TEST(CommHang, NothingIsCertainWhereOpsAreNotSeenToEnd) {
   EXPECT_THAT(diagnosis.findings[0].probe, HasSubstr("stacks"));
 }
 
+TEST(CommHang, NothingIsCertainWhereRanksMayWaitInWhatTheLogHasNot) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1});
+  for (int rank = 0; rank < 2; ++rank) job.Collectives(world, rank, 9, 9 + rank);
+  EXPECT_TRUE(job.Diagnose().findings.at(0).certain);
+  job.log().doubt = "how long it waits in another library";
+  const CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_FALSE(diagnosis.findings.at(0).certain);
+  EXPECT_EQ(diagnosis.findings[0].probe, job.log().doubt);
+}
+
 TEST(CommHang, OneNeverCameAndAnotherNeverLeft) {
   Job job;
   const uint32_t a = job.AddGroup({0, 1, 2, 3}), b = job.AddGroup({0, 1, 2, 3});

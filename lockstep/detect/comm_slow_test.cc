@@ -22,6 +22,7 @@ using incident::Syndrome;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::UnorderedElementsAre;
 
 constexpr double kMs = 1e6;
@@ -325,6 +326,65 @@ TEST(Slowness, WhereTheLogMayHideWaitingNobodyIsNamedForCertain) {
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_FALSE(findings[0].certain);
   EXPECT_EQ(findings[0].probe, "whether the job has a pipeline");
+}
+
+// Two pipelines of two stages, 0 -> 1 and 2 -> 3, whose first stage works on at the end: rank 0 takes 130 ms instead of
+// 100, and rank 1 waits for it. price = 30 / (130 + 10) = 0.21, though all wait 10 ms for it at the end as they ever
+// do.
+TEST(Slowness, OfAPipelineTheOthersOfItPassOnWhatItCosts) {
+  trace::CommLog log;
+  log.functions = {"all_reduce", "send"};
+  log.communicators = {{"", "", {0, 2}}, {"", "", {1, 3}}, {"", "", {0, 1, 2, 3}}};
+  log.reported = {0, 1, 2, 3};
+  const auto ms = [](int64_t count) { return count * static_cast<int64_t>(kMs); };
+  for (int64_t step = 0; step < 100; ++step)
+    for (int rank = 0; rank < 4; ++rank) {
+      const bool is_late = rank < 2, is_first = rank % 2 == 0;
+      const int64_t begin = step * 140, came = is_late ? 130 : 100, came_last = is_first ? 140 : 130;
+      trace::CommOp op;
+      op.rank = rank, op.state = trace::OpState::kCompleted, op.sequence = step;
+      op.communicator = is_first ? 0 : 1;
+      op.created_ns = ms(begin + came), op.duration_ns = ms(130 - came), op.alone_ns = ms(rank == 0 ? 130 : 100);
+      log.ops.push_back(op);
+      op.communicator = 2;
+      op.created_ns = ms(begin + came_last), op.duration_ns = ms(140 - came_last), op.alone_ns = ms(came_last - 130);
+      log.ops.push_back(op);
+      op.direction = is_first ? trace::Direction::kSend : trace::Direction::kReceive;
+      op.function = 1, op.peer = is_first ? rank + 1 : rank - 1, op.alone_ns = -1;
+      op.created_ns = ms(begin + 50), op.duration_ns = ms(is_late ? 80 : 50);
+      log.ops.push_back(op);
+    }
+  const std::vector<Finding> findings = FindSlowness(log, {});
+  ASSERT_THAT(findings, Not(IsEmpty()));
+  EXPECT_THAT(findings[0].suspects, ElementsAre(incident::SuspectRank(RankId(0))));
+  EXPECT_NEAR(findings[0].price.share, 0.21, 0.01);
+}
+
+// Its processes are gone, or of other hosts: it was running for all that is known, and somebody is always behind.
+TEST(Slowness, ComesFirstInAJobThatMayHaveBeenRunning) {
+  for (const int behind : {2, 1}) {
+    RingJob job(4);
+    job.AddRing({0, 1, 2, 3});
+    job.Compute(2, 130);
+    job.Steps(30);
+    for (int rank = 0; rank < 4; ++rank) {
+      job.log().counts.push_back({0, rank, 1000, 999});
+      trace::CommOp op = job.log().ops.back();
+      op.rank = rank, op.sequence = 1000, op.state = trace::OpState::kStarted, op.duration_ns = -1;
+      if (rank == behind)
+        job.log().counts.back().enqueued = 999;
+      else
+        job.log().ops.push_back(op);
+    }
+    EXPECT_EQ(DiagnoseCommunication(job.log()).findings.at(0).syndrome, Syndrome::kNonCommunicationHang);
+    job.log().moving = true;
+    const std::vector<Finding> findings = DiagnoseCommunication(job.log()).findings;
+    ASSERT_EQ(findings.size(), behind == 2 ? 1u : 2u) << "that one is behind is explained by its slowness";
+    EXPECT_EQ(findings[0].syndrome, Syndrome::kNonCommunicationSlow);
+    EXPECT_THAT(findings[0].suspects, ElementsAre(incident::SuspectRank(RankId(2))));
+    EXPECT_TRUE(findings[0].certain);
+    EXPECT_FALSE(findings.back().certain && behind == 1);
+  }
 }
 
 // A checkpoint, a garbage collection, a user's Ctrl-Z.

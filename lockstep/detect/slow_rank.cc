@@ -6,7 +6,10 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <limits>
+#include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/container/btree_map.h"
@@ -134,6 +137,41 @@ int64_t LostByAll(const Excess& excess, const trace::CommLog& log) {
   return lost;
 }
 
+// The rank and those that are late with it, since they send to each other outside of collectives: its pipeline.
+std::set<int> PipelineOf(int rank, const trace::CommLog& log) {
+  std::map<int, std::set<int>> peers;
+  for (const trace::CommOp& op : log.ops)
+    if (op.direction != trace::Direction::kCollective && op.peer >= 0) peers[op.rank].insert(op.peer);
+  for (const trace::CommTransfer& transfer : log.transfers)
+    if (transfer.sequence == trace::CommTransfer::kAlone) peers[transfer.rank].insert(transfer.peer);
+  std::set<int> pipeline;
+  std::vector<int> next = {rank};
+  while (!next.empty()) {
+    const int one = next.back();
+    next.pop_back();
+    if (pipeline.insert(one).second) next.insert(next.end(), peers[one].begin(), peers[one].end());
+  }
+  return pipeline;
+}
+
+// Also where the others of its pipeline pass its lateness on, and so are as late as it is in the largest group: what is
+// waited in their own groups for the one that is waited for least.
+int64_t LostByAll(int rank, const ByRank& of_ranks, const trace::CommLog& log) {
+  const auto excess_of = [&](int one) {
+    const auto found = std::ranges::lower_bound(of_ranks, one, {}, &ByRank::value_type::first);
+    return found == of_ranks.end() || found->first != one ? nullptr : &found->second;
+  };
+  const std::set<int> pipeline = PipelineOf(rank, log);
+  int64_t least = pipeline.size() > 1 ? std::numeric_limits<int64_t>::max() : 0;
+  for (const int one : pipeline) {
+    int64_t longest = 0;
+    if (const Excess* excess = excess_of(one); excess != nullptr)
+      for (const auto& [communicator, waited] : excess->waited_for_ns) longest = std::max(longest, waited);
+    least = std::min(least, longest);
+  }
+  return std::max(LostByAll(*excess_of(rank), log), least);
+}
+
 double ShareOf(int64_t part_ns, int64_t whole_ns) {
   return static_cast<double>(part_ns) / static_cast<double>(whole_ns);
 }
@@ -167,7 +205,7 @@ class DataFindings {
 
   std::vector<incident::Finding> Find(const ByRank& of_ranks, const Spans& common) {
     FindCommon(of_ranks, common);
-    for (const auto& [rank, excess] : of_ranks) FindRank(rank, excess, common);
+    for (const auto& [rank, excess] : of_ranks) FindRank(rank, excess, of_ranks, common);
     std::ranges::stable_sort(findings_, [](const auto& a, const auto& b) { return a.price.share > b.price.share; });
     return std::move(findings_);
   }
@@ -187,7 +225,7 @@ class DataFindings {
          fmt::format("rank {} waited longest, {:.1f} %", most, 100 * ShareOf(Sum(excess.waited.ns), whole_))});
   }
 
-  void FindRank(int rank, const Excess& excess, const Spans& common) {
+  void FindRank(int rank, const Excess& excess, const ByRank& of_ranks, const Spans& common) {
     const Waited& waited = excess.waited;
     const auto beyond = [&](size_t span) {
       const int64_t own = waited.ns[span] - waited.longest_ns[span];
@@ -197,7 +235,7 @@ class DataFindings {
     const double waited_for = ShareOf(excess.waited_for(), whole_);
     const size_t since = SinceSpan(beyond, whole_, thresholds_);
     if (share < thresholds_.slow_share || waited_for < thresholds_.slow_share / 2 || since == kSpans) return;
-    Add({incident::SuspectRank(RankId(rank))}, std::min(share, ShareOf(LostByAll(excess, log_), whole_)), since,
+    Add({incident::SuspectRank(RankId(rank))}, std::min(share, ShareOf(LostByAll(rank, of_ranks, log_), whole_)), since,
         {fmt::format("{:.1f} % of the time rank {} waited for {}", 100 * ShareOf(Sum(waited.ns), whole_), rank,
                      waited.sources.Text()),
          fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for,
@@ -249,7 +287,7 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
     finding.suspects = {incident::SuspectRank(RankId(rank))};
     finding.certain = log.doubt.empty();
     finding.probe = log.doubt;
-    finding.price.share = std::min(share, ShareOf(LostByAll(excess, log), whole));
+    finding.price.share = std::min(share, ShareOf(LostByAll(rank, of_ranks, log), whole));
     finding.since = Nanos{rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans)};
     finding.evidence = {
         fmt::format("{:.1f} % of the time rank {} was by itself for longer than the others before they met",

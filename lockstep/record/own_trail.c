@@ -23,12 +23,19 @@ static const char* const kRank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", 
 static const char* const kWorld[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
 static const char* const kEpoch[] = {"LOCKSTEP_EPOCH", NULL};
 
+/* The environment may be that of a launcher, or of a step of Slurm that has one task for all ranks: no communicator is
+ * larger than the job. */
+static void identify(struct ls_origin* origin, uint32_t rank, uint32_t world, int rank_in, int size) {
+  const bool fits = rank < world && (size <= 0 || (uint32_t)size <= world);
+  __atomic_store_n(&origin->rank, fits || size <= 0 ? rank : (uint32_t)rank_in, __ATOMIC_RELAXED);
+  __atomic_store_n(&origin->world, fits || size <= 0 ? world : (uint32_t)size, __ATOMIC_RELAXED);
+}
+
 static struct ls_trail* create(const char* directory, const char* source, const char* of_what, int rank, int size,
                                uint32_t capacity) {
   struct ls_origin origin;
   memset(&origin, 0, sizeof origin);
-  origin.rank = number_in_environment(kRank, rank);
-  origin.world = number_in_environment(kWorld, size);
+  identify(&origin, number_in_environment(kRank, rank), number_in_environment(kWorld, size), rank, size);
   origin.epoch = number_in_environment(kEpoch, 0);
   origin.pid = (uint32_t)getpid();
   gethostname(origin.host, sizeof origin.host - 1);
@@ -70,7 +77,10 @@ struct ls_trail* ls_own_trail_make(struct ls_own_trail* own, const char* source,
   struct ls_trail* made = ls_own_trail_made(own);
   const char* directory = getenv("LOCKSTEP_TRAILS");
   /* A rank that enters its training function again is in another epoch. */
-  if (made != NULL) __atomic_store_n(&made->origin.epoch, number_in_environment(kEpoch, 0), __ATOMIC_RELAXED);
+  if (made != NULL) {
+    __atomic_store_n(&made->origin.epoch, number_in_environment(kEpoch, 0), __ATOMIC_RELAXED);
+    identify(&made->origin, made->origin.rank, made->origin.world, rank, size);
+  }
   if (made != NULL || directory == NULL || *directory == '\0') return made;
   const int before = errno;
   pthread_mutex_lock(&making);

@@ -1,7 +1,8 @@
 /* The trail that a process keeps of itself, where its environment asks for one.
  *
  *   LOCKSTEP_TRAILS   directory for the trails; unset: nothing is kept
- *   RANK, WORLD_SIZE  who this is, as torchrun and Lockstep set them; else what Open MPI, PMI or Slurm say
+ *   RANK, WORLD_SIZE  who this is, as torchrun and Lockstep set them; else what Open MPI, PMI or Slurm say. Not if a
+ *                     communicator is larger than that job: then its place in the largest
  *   LOCKSTEP_EPOCH    0 where unset; looked at anew by each call
  */
 #ifndef LOCKSTEP_RECORD_OWN_TRAIL_H_

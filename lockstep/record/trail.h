@@ -46,6 +46,12 @@ struct ls_communicator {
 };
 LS_RECORD_ASSERT(sizeof(struct ls_communicator) == 128, "docs/formats/record.md");
 
+/* By which a process may wait for others, and which say nothing to this trail: bits. */
+enum ls_library {
+  LS_LIBRARY_OF_DEVICES = 1, /* NCCL, RCCL and whatever else needs the driver of devices */
+  LS_LIBRARY_OF_HOSTS = 2,   /* MPI, UCC, oneCCL */
+};
+
 /* Who writes. */
 struct ls_origin {
   uint32_t rank; /* of the job */
@@ -71,8 +77,9 @@ struct ls_trail {
   /* When the process last left a collective, CLOCK_BOOTTIME, later by what it has waited for messages since; 0: never.
    */
   int64_t left_ns;
-  uint64_t no_op; /* calls about an op that is over, never began, or is another process's */
-  uint64_t reserved2[5];
+  uint64_t no_op;     /* calls about an op that is over, never began, or is another process's */
+  uint64_t libraries; /* enum ls_library, that the process had loaded when it was last looked at */
+  uint64_t reserved2[4];
   uint64_t used[LS_TRAIL_PLACES / 64]; /* one bit per place */
   uint64_t no_place;                   /* ops that found none */
   uint64_t no_communicator; /* ops on communicators that found no entry, or whose object was not understood */

@@ -138,6 +138,7 @@ void Put(const control::CommunicationSeen& seen, FromAgent& wire) {
     to->set_no_cell(trail.no_cell);
     to->set_missed(trail.missed);
     to->set_no_op(trail.no_op);
+    to->set_libraries(trail.libraries);
     for (const uint32_t one_of : trail.told_one_of) to->add_told_one_of(one_of);
   }
 }
@@ -320,6 +321,7 @@ absl::StatusOr<control::Said> Get(const CommunicationSeen& wire) {
     trail.no_cell = from.no_cell();
     trail.missed = from.missed();
     trail.no_op = from.no_op();
+    trail.libraries = from.libraries();
     trail.told_one_of.assign(from.told_one_of().begin(), from.told_one_of().end());
     seen.trails.push_back(std::move(trail));
   }

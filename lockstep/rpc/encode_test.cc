@@ -106,6 +106,7 @@ TEST(Encode, TrailsArriveWhole) {
   trail.under_way = {record};
   trail.missed = 8;
   trail.no_op = 9;
+  trail.libraries = 3;
   trail.told_one_of = {8, 1};
   const control::CommunicationSeen seen = Sent(control::CommunicationSeen{EpochId(3), {trail, trail}});
   EXPECT_EQ(seen.epoch, EpochId(3));
@@ -123,6 +124,7 @@ TEST(Encode, TrailsArriveWhole) {
   EXPECT_EQ(arrived.under_way.size(), 1u);
   EXPECT_EQ(arrived.missed, 8u);
   EXPECT_EQ(arrived.no_op, 9u);
+  EXPECT_EQ(arrived.libraries, 3u);
   EXPECT_EQ(arrived.told_one_of, trail.told_one_of);
 
   FromAgent wire = Encode(control::CommunicationSeen{EpochId(3), {trail}});

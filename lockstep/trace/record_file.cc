@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kCommunicatorCells = sizeof(ls_communicator) / LS_CELL_BYTES;
 
 struct Counts {
-  uint64_t no_place, no_communicator, no_peer, no_cell, missed, no_op, reserved[2];
+  uint64_t no_place, no_communicator, no_peer, no_cell, missed, no_op, libraries, reserved;
 };
 static_assert(sizeof(Counts) == LS_CELL_BYTES && sizeof(ls_origin::host) == LS_CELL_BYTES);
 
@@ -25,13 +25,8 @@ size_t CellsBehind(const ls_snapshot_body& body) {
 }
 
 std::vector<ls_record> CellsOf(const TrailSnapshot& snapshot) {
-  const Counts counts{snapshot.no_place,
-                      snapshot.no_communicator,
-                      snapshot.no_peer,
-                      snapshot.no_cell,
-                      snapshot.missed,
-                      snapshot.no_op,
-                      {}};
+  const Counts counts{snapshot.no_place, snapshot.no_communicator, snapshot.no_peer,   snapshot.no_cell,
+                      snapshot.missed,   snapshot.no_op,           snapshot.libraries, 0};
   ls_record head{};
   ls_snapshot_body& body = head.body.snapshot;
   head.kind = LS_RECORD_SNAPSHOT;
@@ -79,6 +74,7 @@ TrailSnapshot SnapshotOf(const ls_record* cells) {
   snapshot.no_cell = counts.no_cell;
   snapshot.missed = counts.missed;
   snapshot.no_op = counts.no_op;
+  snapshot.libraries = counts.libraries;
   snapshot.communicators.resize(body.communicators);
   if (body.communicators > 0)
     memcpy(snapshot.communicators.data(), cells + 3, sizeof(ls_communicator) * body.communicators);

@@ -41,12 +41,15 @@ absl::StatusOr<TrailFile> TrailFile::Open(const std::string& path) {
 
 void TrailFile::Unmap::operator()(void* memory) const { munmap(memory, bytes); }
 
-bool TrailFile::IsAlive() const {
+bool TrailFile::IsElsewhere() const {
   std::array<char, sizeof trail_->origin.host> here{};
   gethostname(here.data(), here.size() - 1);
+  return strncmp(trail_->origin.host, here.data(), here.size()) != 0;
+}
+
+bool TrailFile::IsAlive() const {
   const auto pid = static_cast<pid_t>(trail_->origin.pid);
-  return pid > 0 && strncmp(trail_->origin.host, here.data(), here.size()) == 0 &&
-         (kill(pid, 0) == 0 || errno == EPERM);
+  return pid > 0 && !IsElsewhere() && (kill(pid, 0) == 0 || errno == EPERM);
 }
 
 std::pair<uint32_t, std::string> TrailSnapshot::owner() const {
@@ -77,7 +80,9 @@ TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at) {
   snapshot.no_peer = trail.no_peer;
   snapshot.no_cell = trail.no_cell;
   snapshot.no_op = trail.no_op;
+  snapshot.libraries = trail.libraries;
   snapshot.alive = file.IsAlive();
+  snapshot.elsewhere = file.IsElsewhere();
   snapshot.taken_ns = SystemClock().Now().value;
   return snapshot;
 }

@@ -20,6 +20,8 @@ class TrailFile {
   const ls_trail* operator->() const { return trail_; }
   // Whether its process still runs, on this machine.
   bool IsAlive() const;
+  // Whether its process ran on another machine, or in another container: nobody here knows whether it still does.
+  bool IsElsewhere() const;
 
  private:
   struct Unmap {
@@ -36,9 +38,11 @@ struct TrailSnapshot {
   int64_t wall_minus_boot_ns = 0;
   int64_t taken_ns = 0;                        // CLOCK_BOOTTIME of its host
   bool alive = false;                          // its process ran then
+  bool elsewhere = false;                      // nobody knows whether it did
   std::vector<ls_communicator> communicators;  // as records number them
   std::vector<ls_record> ended, under_way;
   uint64_t no_place = 0, no_communicator = 0, no_peer = 0, no_cell = 0, no_op = 0;  // as in the trail
+  uint64_t libraries = 0;                                                           // as in the trail
   uint64_t missed = 0;                                                              // records that were overwritten
   std::vector<uint32_t> told_one_of;  // by communicator, of so many collectives that ended (Thin); empty: all are
 

@@ -1,6 +1,7 @@
 #include "lockstep/trace/trails.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <string.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/clocks.h"
 #include "lockstep/trace/collectives.h"
+#include "lockstep/trace/process_alone.h"
 #include "lockstep/trace/record_file.h"
 #include "lockstep/trace/trail_file.h"
 
@@ -38,6 +40,8 @@ constexpr uint64_t kMostKnown = 1 << 24;  // members, of all communicators
 
 // Whose trails have waits for data.
 constexpr std::string_view kDataLibrary = "feed";
+
+void AddTo(std::string& blind_spot, const std::string& more) { blind_spot += (blind_spot.empty() ? "" : "; ") + more; }
 
 bool IsTime(int64_t ns) { return ns >= 0 && ns < kMostNs; }
 
@@ -93,16 +97,21 @@ class Joiner {
     log_.transfers.reserve(records);  // what is not used is never touched
     for (const TrailSnapshot& trail : trails_) NoteBegun(trail);
     for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
+    TellElsewhere();
     // A process may have a trail of each library.
     std::sort(log_.reported.begin(), log_.reported.end());
     log_.reported.erase(std::unique(log_.reported.begin(), log_.reported.end()), log_.reported.end());
     std::set_difference(log_.reported.begin(), log_.reported.end(), cut_.begin(), cut_.end(),
                         std::inserter(log_.whole, log_.whole.end()));
     if (only_launched_ > 0)
-      log_.blind_spot =
-          fmt::format("of {} ops only the launch is known: no network had a part in them, or nobody saw how they ended",
-                      only_launched_);
+      AddTo(log_.blind_spot,
+            fmt::format("of {} ops only the launch is known: no network had a part in them, or nobody saw how they "
+                        "ended",
+                        only_launched_));
+    if (not_known_ > 0)
+      AddTo(log_.blind_spot, fmt::format("of {} members of communicators the ranks are not known", not_known_));
     if (!unseen_.empty()) TellUnseen();
+    TellLibraries();
     FitHosts();
     log_.hosts = std::move(host_of_);
     return std::move(log_);
@@ -172,6 +181,7 @@ class Joiner {
       KnowAll(members, world);
       for (const auto& [place, rank] : members.rank_of_place) communicator.ranks.push_back(rank);
       Count(log_.counters, "members_not_known", communicator.unknown());
+      not_known_ += communicator.unknown();
       log_.communicators.push_back(std::move(communicator));
     }
   }
@@ -193,7 +203,9 @@ class Joiner {
       int64_t& one_of = log_.communicators[told.communicators[i]->index].told_one_of;
       one_of = std::max(one_of, int64_t{trail.told_one_of[i]});
     }
-    told.launches_ahead = trail.owner().second == "nccl";
+    told.launches_ahead = LaunchesAhead(trail);
+    libraries_[rank] |= trail.libraries;
+    if (told.launches_ahead) tells_devices_.insert(rank);
     if (told.launches_ahead)
       for (const ls_record& record : trail.ended) told.last_end_ns = std::max(told.last_end_ns, record.time_ns);
     told.sequences.reserve(trail.ended.size() + trail.under_way.size());
@@ -217,8 +229,27 @@ class Joiner {
   void TellUnseen() {
     log_.unseen = true;
     log_.doubt = "how long it waits in communicators of which nothing is told";
-    log_.blind_spot += fmt::format("{}of some communicators of {} rank(s), {} the first of them, nothing is told",
-                                   log_.blind_spot.empty() ? "" : "; ", unseen_.size(), *unseen_.begin());
+    AddTo(log_.blind_spot, fmt::format("of some communicators of {} rank(s), {} the first of them, nothing is told",
+                                       unseen_.size(), *unseen_.begin()));
+  }
+
+  // Ranks may wait for each other by other libraries.
+  void TellLibraries() {
+    std::set<std::string_view> names;
+    std::set<int> ranks;
+    for (const auto& [rank, libraries] : libraries_)
+      for (const auto& [library, name] : {std::pair{LS_LIBRARY_OF_DEVICES, "libraries of its devices (NCCL, RCCL)"},
+                                          {LS_LIBRARY_OF_HOSTS, "another library (MPI, UCC or oneCCL)"}}) {
+        const bool told = library == LS_LIBRARY_OF_DEVICES && tells_devices_.contains(rank);
+        if ((libraries & library) == 0 || told) continue;
+        names.insert(name);
+        ranks.insert(rank);
+      }
+    if (ranks.empty()) return;
+    const std::string of = fmt::format("{}", fmt::join(names, " and "));
+    if (log_.doubt.empty()) log_.doubt = fmt::format("how long it waits in {}", of);
+    AddTo(log_.blind_spot, fmt::format("{} rank(s), {} the first of them, may wait in {}, of which nothing is told",
+                                       ranks.size(), *ranks.begin(), of));
   }
 
   void TakeDataWaits(const TrailSnapshot& trail, int rank) {
@@ -237,14 +268,23 @@ class Joiner {
                         ToDataWait(record).data_set);
   }
 
-  // Since it could begin.
-  static int64_t AgeOf(const TrailSnapshot& trail, const ls_record& record, const Told& told) {
+  // Since it could begin; where nobody knows whether its process still runs, at the least; -1: not known.
+  int64_t AgeOf(const TrailSnapshot& trail, const ls_record& record, const Told& told) const {
+    if (!trail.alive && !trail.elsewhere) return -1;
     const int64_t begun = told.launches_ahead ? std::max(record.time_ns, told.last_end_ns) : record.time_ns;
-    return std::max<int64_t>(0, trail.taken_ns - begun);
+    return std::max<int64_t>(0, (trail.alive ? trail.taken_ns : newest_on_.at(trail.host())) - begun);
+  }
+
+  void TellElsewhere() {
+    if (elsewhere_.empty()) return;
+    AddTo(log_.blind_spot,
+          fmt::format("whether the processes of {} rank(s), {} the first of them, still run is known on their hosts "
+                      "only, and so is whether they hang",
+                      elsewhere_.size(), *elsewhere_.begin()));
   }
 
   void TakeOp(const TrailSnapshot& trail, const ls_record& record, bool is_under_way, Told& told) {
-    const int64_t age_ns = is_under_way && trail.alive ? AgeOf(trail, record, told) : -1;
+    const int64_t age_ns = is_under_way ? AgeOf(trail, record, told) : -1;
     const ls_op_body& body = record.body.op;
     const Members* const members = told.Of(body.communicator);
     if (members == nullptr || body.function >= LS_FUNCTIONS) {
@@ -280,8 +320,10 @@ class Joiner {
     // Each is carried out by itself once it has begun.
     if (transfer && op.state == OpState::kStarted) op.batch = CommOp::kUnderWay;
     op.age_ns = failed ? op.duration_ns : age_ns;
-    // Its process is gone: how long it had been there nobody knows.
-    log_.moving = log_.moving || (op.state != OpState::kCompleted && op.age_ns < 0);
+    // Its process is gone, or may be: how long it had been there nobody knows.
+    const bool elsewhere = is_under_way && trail.elsewhere && op.state != OpState::kCompleted;
+    if (elsewhere) elsewhere_.insert(op.rank);
+    log_.moving = log_.moving || elsewhere || (op.state != OpState::kCompleted && op.age_ns < 0);
     const int64_t alone_ns = body.alone == LS_UNKNOWN ? -1 : ls_delta_ns(body.alone, record.delta_shift);
     (transfer ? op.held_up_ns : op.alone_ns) = alone_ns;
     op.bytes = body.bytes;
@@ -306,14 +348,18 @@ class Joiner {
     return record.time_ns - (is_under_way ? 0 : ls_delta_ns(record.body.op.duration, record.delta_shift));
   }
 
-  // When the rank last made a communicator or launched an op, of whatever library.
+  // When the rank last made a communicator or launched an op, of whatever library; and when its host last told
+  // anything.
   void NoteBegun(const TrailSnapshot& trail) {
     int64_t& newest = newest_begun_[static_cast<int>(trail.origin.rank)];
+    int64_t& newest_there = newest_on_[trail.host()];
     for (const ls_communicator& own : trail.communicators)
       if (own.id != 0) newest = std::max(newest, own.created_ns);
     for (const bool is_under_way : {false, true})
-      for (const ls_record& record : is_under_way ? trail.under_way : trail.ended)
+      for (const ls_record& record : is_under_way ? trail.under_way : trail.ended) {
+        newest_there = std::max(newest_there, record.time_ns);
         if (record.kind == LS_RECORD_OP) newest = std::max(newest, LaunchOf(record, is_under_way));
+      }
   }
 
   void TakeTransfer(const TrailSnapshot& trail, const ls_record& record, const Told& told) {
@@ -409,11 +455,15 @@ class Joiner {
   const std::vector<TrailSnapshot>& trails_;
   CommLog log_;
   std::map<uint64_t, Members> members_;  // by the communicator's id
-  uint64_t known_ = 0, only_launched_ = 0;
+  uint64_t known_ = 0, not_known_ = 0, only_launched_ = 0;
   std::map<int, std::string> host_of_;
-  std::map<int, int64_t> newest_begun_;  // of ranks, on their host's clock
-  std::set<int> cut_;                    // ranks of whose records some were lost
-  std::set<int> unseen_;                 // ranks that have communicators of which nothing is told
+  std::map<int, int64_t> newest_begun_;       // of ranks, on their host's clock
+  std::map<std::string, int64_t> newest_on_;  // of hosts
+  std::set<int> elsewhere_;                   // ranks that are in an op, and nobody knows whether they still run
+  std::set<int> cut_;                         // ranks of whose records some were lost
+  std::set<int> unseen_;                      // ranks that have communicators of which nothing is told
+  std::map<int, uint64_t> libraries_;         // of ranks, that may communicate too
+  std::set<int> tells_devices_;               // ranks that have a trail of NCCL
 };
 
 // Of a directory, or of a run's.
@@ -458,6 +508,21 @@ int64_t BegunAt(const TrailSnapshot& trail) {
   return last;
 }
 
+// Wall times between which its process is known to have communicated.
+std::pair<int64_t, int64_t> SpanOf(const TrailSnapshot& trail) {
+  int64_t last = trail.alive ? trail.taken_ns : BegunAt(trail);
+  for (const ls_record& record : trail.ended) last = std::max(last, record.time_ns);
+  const int64_t first = trail.communicators.empty() ? last : trail.born_ns();
+  return {first + trail.wall_minus_boot_ns, last + trail.wall_minus_boot_ns};
+}
+
+// One that was started again after the other had ended is no riddle.
+bool AreAtTheSameTime(const TrailSnapshot& a, const TrailSnapshot& b) {
+  const auto [a_first, a_last] = SpanOf(a);
+  const auto [b_first, b_last] = SpanOf(b);
+  return a_first < b_last && b_first < a_last;
+}
+
 // Read from itself, and from a file that kept what it had said before, perhaps in another epoch.
 bool IsSameProcess(const TrailSnapshot& a, const TrailSnapshot& b) {
   return a.origin.pid != 0 && a.origin.pid == b.origin.pid && a.host() == b.host() && a.born_ns() == b.born_ns();
@@ -490,7 +555,7 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
   uint32_t epoch = 0;
   for (const TrailSnapshot& trail : trails) epoch = std::max(epoch, trail.origin.epoch);
   std::map<std::pair<uint32_t, std::string>, TrailSnapshot> chosen_of;  // by owner
-  uint64_t older = 0, twice = 0;
+  uint64_t older = 0, twice = 0, riddles = 0;
   for (TrailSnapshot& trail : trails) {
     if (trail.origin.epoch != epoch && !trail.alive) {  // a worker may outlive its epoch, by entering it again
       ++older;
@@ -498,7 +563,10 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
     }
     auto owner = trail.owner();
     const auto known = chosen_of.find(owner);
-    if (known != chosen_of.end() && !IsSameProcess(known->second, trail)) ++twice;
+    if (known != chosen_of.end() && !IsSameProcess(known->second, trail)) {
+      ++twice;
+      riddles += AreAtTheSameTime(known->second, trail);
+    }
     if (known == chosen_of.end())
       chosen_of.emplace(std::move(owner), std::move(trail));
     else if (IsSameProcess(known->second, trail))
@@ -509,10 +577,17 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
   std::vector<TrailSnapshot> chosen;
   chosen.reserve(chosen_of.size());
   for (auto& [owner, trail] : chosen_of) chosen.push_back(std::move(trail));
+  LimitAlone(chosen);
   CommLog log = Joiner(chosen).Run();
   for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
   Count(log.counters, "trails_of_older_epochs", older);
   Count(log.counters, "trails_of_ranks_told_twice", twice);
+  if (riddles > 0) {
+    AddTo(log.blind_spot,
+          fmt::format("{} trail(s) are of a rank that another process says to be at the same time", riddles));
+    if (log.doubt.empty()) log.doubt = "which process is which rank: RANK and WORLD_SIZE of each";
+  }
+  if (!counters.empty()) AddTo(log.blind_spot, "part of the trails makes no sense");
   return log;
 }
 
@@ -527,8 +602,7 @@ absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths) {
   CommLog log = JoinTrails(std::move(trails));
   log.damaged = std::move(damaged);
   for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
-  if (!counters.empty())
-    log.blind_spot += fmt::format("{}part of what was kept can't be read", log.blind_spot.empty() ? "" : "; ");
+  if (!counters.empty()) AddTo(log.blind_spot, "part of what was kept can't be read");
   return log;
 }
 

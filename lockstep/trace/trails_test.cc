@@ -90,6 +90,7 @@ TEST(Trails, TellWhatIsNotKnown) {
   EXPECT_EQ(log.communicators.at(0).size, 4U);
   EXPECT_EQ(log.communicators[0].unknown(), 1U);
   EXPECT_EQ(CounterOf(log, "members_not_known"), 1U);
+  EXPECT_THAT(log.blind_spot, HasSubstr("of 1 members of communicators the ranks are not known"));
   EXPECT_EQ(log.ops.at(0).peer, -1);
   EXPECT_EQ(log.ops.at(0).batch, CommOp::kUnderWay);
   EXPECT_THAT(log.whole, ElementsAre(0)) << "of the others records were overwritten or left out";
@@ -111,6 +112,29 @@ TEST(Trails, UnderWayHasAnAgeUnlessItsProcessIsGone) {
   log = JoinTrails({trail});
   EXPECT_EQ(log.ops[0].age_ns, -1);
   EXPECT_TRUE(log.moving);
+}
+
+// Of files that were brought together from several nodes, or from containers.
+TEST(Trails, WhatIsUnderWayElsewhereIsAsOldAsItsHostHasToldSince) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(1), TrailOf(2, 4, 1, "b")};
+  for (TrailSnapshot& trail : trails) {
+    AddCommunicator(trail, 7, trail.origin.rank, 4);
+    trail.alive = false;
+    trail.elsewhere = true;
+  }
+  trails[0].under_way = {OpOf(0, 5, 50'000, LS_OP_STARTED)};
+  trails[1].ended = {OpOf(0, 4, 57'000)};
+  trails[2].ended = {OpOf(0, 4, 99'000)};
+  CommLog log = JoinTrails(trails);
+  ASSERT_EQ(log.ops.size(), 3u);
+  EXPECT_EQ(log.ops[0].age_ns, 7'000 * kMs);
+  EXPECT_TRUE(log.moving);
+  EXPECT_THAT(log.blind_spot, HasSubstr("whether the processes of 1 rank(s), 0 the first of them, still run"));
+
+  trails[0].under_way.clear();
+  log = JoinTrails(trails);
+  EXPECT_FALSE(log.moving);
+  EXPECT_THAT(log.blind_spot, IsEmpty()) << "the job is over";
 }
 
 TEST(Trails, WhatEndsWhileItIsReadHasEnded) {
@@ -207,6 +231,37 @@ TEST(Trails, WhoHasCommunicatorsOfWhichNothingIsToldMayBeInThem) {
   EXPECT_EQ(log.blind_spot, "of some communicators of 2 rank(s), 1 the first of them, nothing is told");
 }
 
+TEST(Trails, RanksMayWaitForEachOtherByOtherLibraries) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(1), TrailOf(2)};
+  for (TrailSnapshot& trail : trails) AddCommunicator(trail, 7, trail.origin.rank, 4);
+  trails[1].libraries = trails[2].libraries = LS_LIBRARY_OF_DEVICES;
+  CommLog log = JoinTrails(trails);
+  EXPECT_THAT(log.doubt, HasSubstr("NCCL"));
+  EXPECT_THAT(log.blind_spot, HasSubstr("2 rank(s), 1 the first of them, may wait in libraries of its devices"));
+  for (const size_t rank : {1, 2}) {
+    trails.push_back(trails[rank]);
+    std::strncpy(trails.back().origin.source, "nccl", sizeof trails.back().origin.source);
+  }
+  log = JoinTrails(trails);
+  EXPECT_THAT(log.doubt + log.blind_spot, IsEmpty()) << "its own trail tells of it";
+  trails[0].libraries = LS_LIBRARY_OF_HOSTS;
+  log = JoinTrails(trails);
+  EXPECT_THAT(log.doubt, HasSubstr("MPI"));
+  EXPECT_THAT(log.blind_spot, HasSubstr("1 rank(s), 0 the first of them"));
+}
+
+TEST(Trails, WhatARankDidByItselfBeginsBehindItsOpsOfAllLibraries) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(0)};
+  for (TrailSnapshot& trail : trails) AddCommunicator(trail, 7, 0, 4);
+  std::strncpy(trails[1].origin.source, "nccl", sizeof trails[1].origin.source);
+  trails[0].ended = {OpOf(0, 1, 101)};
+  trails[0].ended[0].body.op.alone = 80 * kMs;
+  trails[1].ended = {OpOf(0, 1, 70)};
+  const CommLog log = JoinTrails(trails);
+  ASSERT_EQ(log.ops.size(), 2U);
+  EXPECT_EQ(log.ops[0].alone_ns, 30 * kMs);
+}
+
 TEST(Trails, OfWhatIsOnlyLaunchedNobodySaysThatItHangs) {
   TrailSnapshot trail = TrailOf(0);
   AddCommunicator(trail, 7, 0, 4);
@@ -242,6 +297,20 @@ TEST(Trails, OlderEpochsAndSecondTrailsAreLeftOutAndCounted) {
   ASSERT_EQ(log.communicators.size(), 1u);
   EXPECT_EQ(CounterOf(log, "trails_of_older_epochs"), 1u);
   EXPECT_EQ(CounterOf(log, "trails_of_ranks_told_twice"), 1u);
+  EXPECT_THAT(log.blind_spot, HasSubstr("1 trail(s) are of a rank that another process says to be at the same time"));
+  EXPECT_THAT(log.doubt, HasSubstr("which process is which rank"));
+}
+
+// As a launcher does.
+TEST(Trails, AProcessThatWasStartedAgainIsNoRiddle) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(0)};
+  AddCommunicator(trails[0], 7, 0, 4, 5 * kMs);
+  AddCommunicator(trails[1], 8, 0, 4, 60 * kMs);
+  trails[0].ended = {OpOf(0, 1, 50)};
+  trails[0].alive = false;
+  const CommLog log = JoinTrails(trails);
+  EXPECT_EQ(CounterOf(log, "trails_of_ranks_told_twice"), 1u);
+  EXPECT_THAT(log.doubt + log.blind_spot, IsEmpty());
 }
 
 // As after a restart in place: its process went on, and what it had said before was kept.
@@ -277,6 +346,7 @@ TEST(Trails, WhatMakesNoSenseIsCounted) {
   EXPECT_EQ(log.ops.size(), 1u);
   EXPECT_EQ(CounterOf(log, "trails_without_sense"), 2u);
   EXPECT_EQ(CounterOf(log, "unreadable_records"), 4u);
+  EXPECT_THAT(log.blind_spot, HasSubstr("part of the trails makes no sense"));
 }
 
 TEST(Trails, ClocksOfHostsAreFittedByTheEndsOfCollectives) {

@@ -43,7 +43,7 @@ class CenterCrop:
 
 
 class RandomClip:
-    """`seconds` of a sound from anywhere in it, as (channels, frames) of `dtype` "float32", in [-1, 1), or "int16"; a shorter one is followed by zeros.
+    """`seconds` of a sound from anywhere in it, as (channels, frames) of `dtype` "float32", in [-1, 1) (floats of a WAV as they are), or "int16"; a shorter one is followed by zeros.
     `rate`: frames per second; nothing is resampled, so a sound of another rate is an error of its item. `channels`: 1 is the mean of all, else as many
     as the sounds have."""
 

@@ -194,6 +194,36 @@ class Harmless(CollectTest):
         self.assertEqual("\n", pathlib.Path(file.name).read_text())
         self.assertEqual(4, job.diagnose()["reported"])
 
+    def test_ranks_that_a_launcher_starts(self):
+        """Which is of Python itself, makes no communicator, and has a RANK, of its node."""
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-e2e-", dir="/tmp"))
+        self.addCleanup(shutil.rmtree, folder)
+        launch = f"""import sys
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+if __name__ == "__main__":
+    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2, rdzv_endpoint="127.0.0.1:{free_port()}", rdzv_backend="static", run_id="e2e",
+                          rdzv_configs={{"rank": 0, "timeout": 60}}, monitor_interval=0.1)
+    elastic_launch(config, sys.executable)({str(JOBS / "rings.py")!r}, *sys.argv[1:])
+"""
+        spawn = f"""import os, runpy, torch.multiprocessing
+def rank(index):
+    os.environ["RANK"] = str(index)
+    runpy.run_path({str(JOBS / "rings.py")!r}, run_name="__main__")
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(rank, nprocs=2)
+"""
+        for name, script, env in (("launch", launch, {"RANK": "0", "WORLD_SIZE": "1"}),
+                                  ("spawn", spawn, {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())})):
+            with self.subTest(name):
+                (folder / f"{name}.py").write_text(script)
+                trails, child = folder / name, folder / f"{name}.child"
+                done = subprocess.run([PYTHON, folder / f"{name}.py", "--steps", "2", "--child", str(child)], cwd=folder, capture_output=True, text=True,
+                                      env={**inherited(), "LD_PRELOAD": GLOO, "LOCKSTEP_TRAILS": str(trails), "OMP_NUM_THREADS": "1", **env},
+                                      timeout=120, check=False)
+                self.assertEqual(0, done.returncode, done.stderr)
+                self.assertEqual(2, diagnose(trails)["reported"])
+                self.assertEqual("\n", child.read_text())
+
     def test_another_gloo_of_its_own(self):
         """A module that has one linked in calls its own, whatever is preloaded, and whether or not torch is there."""
         libraries = [str(pathlib.Path(DETOUR).with_name(f"liblockstep-test-own_gloo{version}.so")) for version in ("", "_2")]
