@@ -231,13 +231,13 @@ TEST_F(JournalTest, AnAppendDoesNotWaitForWhoeverHasItLocked) {
 TEST_F(JournalTest, WhatIsRemovedOrEmptiedUnderItIsSaid) {
   auto journal = Open(path_);
   ASSERT_TRUE(journal->Append({Numbered(1)}).ok());
-  std::filesystem::rename(path_, folder_ + "/elsewhere");
+  std::filesystem::rename(path_, folder_ / "elsewhere");
   const absl::Status gone = journal->Append({Numbered(2)});
   EXPECT_TRUE(absl::IsDataLoss(gone)) << gone;
   EXPECT_NE(Message(gone).find(path_ + " was removed under the run"), std::string::npos) << gone;
-  std::filesystem::copy(folder_ + "/elsewhere", path_);
+  std::filesystem::copy(folder_ / "elsewhere", path_);
   EXPECT_NE(Message(journal->Append({Numbered(2)})).find("was replaced by another file"), std::string::npos);
-  std::filesystem::rename(folder_ + "/elsewhere", path_);
+  std::filesystem::rename(folder_ / "elsewhere", path_);
   EXPECT_EQ(journal->Append({Numbered(2)}), absl::OkStatus()) << "it is back";
   std::filesystem::resize_file(path_, 0);
   EXPECT_NE(Message(journal->Append({Numbered(3)})).find("was emptied under the run"), std::string::npos);
