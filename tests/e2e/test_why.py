@@ -34,6 +34,9 @@ class Why(RunTest):
         unknown = run.ask("why", "3")
         self.assertEqual(2, unknown.returncode)
         self.assertIn("there is no incident 3: this run has had 2", unknown.stderr)
+        no_number = run.ask("why", "99999999999999999999")
+        self.assertEqual(2, no_number.returncode)
+        self.assertIn("INCIDENT: expected 1 to 1000000000, found 99999999999999999999", no_number.stderr)
 
     def test_a_policy_that_only_restarts(self):
         policy = self.folder() / "dry.toml"
