@@ -234,6 +234,22 @@ TEST_P(EachVersion, OfACollectiveWithoutProxiesTheLaunchIsKnown) {
   for (const ls_record& record : news) EXPECT_EQ(record.body.op.state, LS_OP_LAUNCHED);
 }
 
+// The host runs ahead of the device: once a proxy has worked for the communicator, its ops are kept for theirs.
+TEST_P(EachVersion, AProxyThatComesLongAfterTheLaunchFindsItsOp) {
+  const auto work_for = [&](void* coll) { nccl.Stop(nccl.Proxy(coll, 2, true)); };
+  void* first = nccl.Coll();
+  nccl.Stop(first);
+  work_for(first);
+  EXPECT_EQ(Trail::News().size(), 1u);
+  std::vector<void*> launched(1000);
+  for (void*& coll : launched) nccl.Stop(coll = nccl.Coll());
+  EXPECT_TRUE(Trail::News().empty());
+  for (void* coll : launched) work_for(coll);
+  const std::vector<ls_record> news = Trail::News();
+  ASSERT_EQ(news.size(), launched.size());
+  for (const ls_record& record : news) EXPECT_EQ(record.body.op.state, LS_OP_COMPLETED);
+}
+
 // They are many where there are many communicators.
 TEST_P(EachVersion, OpsWithoutProxiesLeavePlacesToOthers) {
   const uint64_t before = Trail::Get().no_place;
@@ -310,12 +326,50 @@ TEST_P(WithKernels, OneThatIsNeverToldOfKeepsNothing) {
   void* only = nccl.KernelOn(coll, 0, FakeNccl::DeviceTime());
   nccl.Ended(only, 0);  // NCCL does not always know when
   EXPECT_TRUE(Trail::News().empty());
-  for (int i = 0; i < 32; ++i) nccl.Stop(nccl.Coll());
+  for (int i = 0; i < 32 + 2048; ++i) nccl.Stop(nccl.Coll());
   const std::vector<ls_record> news = Trail::News();
   ASSERT_EQ(news.size(), 1u);
   EXPECT_EQ(news.front().body.op.state, LS_OP_LAUNCHED);
   nccl.Stop(nccl.KernelOn(coll, 1, 0));  // late: the op is over
   EXPECT_TRUE(Trail::News().empty());
+}
+
+TEST_P(WithKernels, ATimeOfZeroLeavesTheClocksAlone) {
+  const auto run = [&](uint64_t began) {
+    void* coll = nccl.Coll();
+    nccl.Stop(coll);
+    void* kernels[] = {nccl.KernelOn(coll, 0, began), nccl.KernelOn(coll, 1, FakeNccl::DeviceTime())};
+    for (void* kernel : kernels) nccl.Ended(kernel, FakeNccl::DeviceTime());
+    const std::vector<ls_record> news = Trail::News();
+    EXPECT_EQ(news.size(), 1u);
+    return news.empty() ? ls_record{} : news.front();
+  };
+  run(FakeNccl::DeviceTime());
+  run(0);
+  const uint64_t now = FakeNccl::DeviceTime() + FakeNccl::kBehind;
+  const ls_record next = run(FakeNccl::DeviceTime());
+  const int64_t arrived = next.time_ns - ls_delta_ns(next.body.op.duration, next.delta_shift);
+  EXPECT_LT(arrived - static_cast<int64_t>(now), int64_t{kPause}) << "the device came when its kernel began";
+}
+
+// They begin together: what tells them apart is their launch.
+TEST_P(WithKernels, TransfersOfOneKernelKeepTheOrderOfTheirLaunches) {
+  void* first = nccl.Send(2);
+  Pause();
+  void* second = nccl.Send(3);
+  for (void* send : {first, second}) nccl.Stop(send);
+  const uint64_t began = FakeNccl::DeviceTime();
+  std::vector<void*> kernels;
+  for (void* send : {second, first}) kernels.push_back(nccl.KernelOn(send, 0, began));
+  for (void* kernel : kernels) nccl.Ended(kernel, FakeNccl::DeviceTime());
+  const std::vector<ls_record> news = Trail::News();
+  ASSERT_EQ(news.size(), 2u);
+  const auto launched = [](const ls_record& op) {
+    return op.time_ns - ls_delta_ns(op.body.op.duration, op.delta_shift);
+  };
+  EXPECT_EQ(news[0].body.op.peer, 3);
+  EXPECT_GE(launched(news[0]) - launched(news[1]), int64_t{kPause} / 2);
+  for (const ls_record& op : news) EXPECT_EQ(op.body.op.alone, LS_UNKNOWN);
 }
 
 INSTANTIATE_TEST_SUITE_P(Nccl, WithKernels, testing::Values(4, 5, 6));
