@@ -2,6 +2,7 @@
 #include "lockstep/collect/collector.h"
 
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,9 +24,8 @@ static int add_library(struct dl_phdr_info* info, size_t bytes, void* libraries)
     uint64_t library;
   } all[] = {
       /* libnccl itself is in every process of a torch that was built for CUDA, used or not. */
-      {"libcuda.so", LS_LIBRARY_OF_DEVICES}, {"librccl.so", LS_LIBRARY_OF_DEVICES},
-      {"libmpi", LS_LIBRARY_OF_HOSTS}, /* also libmpich, libmpi_cray */
-      {"libucc.so", LS_LIBRARY_OF_HOSTS},    {"libccl.so", LS_LIBRARY_OF_HOSTS},
+      {"libcuda.so", LS_LIBRARY_OF_DEVICES},
+      {"librccl.so", LS_LIBRARY_OF_DEVICES},
   };
   const char* slash = strrchr(info->dlpi_name, '/');
   const char* name = slash == NULL ? info->dlpi_name : slash + 1;
@@ -34,14 +34,22 @@ static int add_library(struct dl_phdr_info* info, size_t bytes, void* libraries)
   return 0;
 }
 
-/* No file is opened, and the list is locked for as long only as something is being added to it. */
+/* The loader's list of libraries is locked while we look at it, for some 10 us, and would stay so in a child that
+ * another thread forks meanwhile: whoever forks waits for us. */
+static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+static void before_fork(void) { pthread_mutex_lock(&looking); }
+static void after_fork(void) { pthread_mutex_unlock(&looking); }
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+
 static void note_libraries(struct ls_trail* trail) {
+  if (pthread_mutex_trylock(&looking) != 0) return; /* somebody forks, or looks */
   uint64_t libraries = 0;
-  dl_iterate_phdr(add_library, &libraries);
+  dl_iterate_phdr(add_library, &libraries); /* opens no file */
+  pthread_mutex_unlock(&looking);
   __atomic_fetch_or(&trail->libraries, libraries, __ATOMIC_RELAXED);
 }
 
-/* They may be loaded at any time; some 10 us each time. */
+/* They may be loaded at any time. */
 static void note_libraries_at_times(struct ls_trail* trail, int64_t now_ns) {
   static const int64_t kEveryNs = 5000000000;
   static int64_t noted_ns;
@@ -93,6 +101,11 @@ ls_handle ls_collect_launched(struct ls_trail* trail, struct ls_record* op, uint
   return ls_trail_open(trail, op);
 }
 
+void ls_collect_count_ended(struct ls_trail* trail, const struct ls_record* op) {
+  if (!ls_collect_is_transfer(op->body.op.function))
+    __atomic_fetch_add(&trail->communicator[op->body.op.communicator].ended, 1, __ATOMIC_RELAXED);
+}
+
 void ls_collect_ended(struct ls_trail* trail, struct ls_record* op, uint8_t state, int64_t now_ns) {
   const int64_t took = now_ns - op->time_ns;
   op->time_ns = now_ns;
@@ -100,9 +113,8 @@ void ls_collect_ended(struct ls_trail* trail, struct ls_record* op, uint8_t stat
   op->body.op.state = state;
   op->body.op.waits_for = LS_NO_PEER;
   ls_trail_push(trail, op);
-  if (ls_collect_is_transfer(op->body.op.function)) return;
-  __atomic_fetch_add(&trail->communicator[op->body.op.communicator].ended, 1, __ATOMIC_RELAXED);
-  __atomic_store_n(&trail->left_ns, now_ns, __ATOMIC_RELAXED);
+  ls_collect_count_ended(trail, op);
+  if (!ls_collect_is_transfer(op->body.op.function)) __atomic_store_n(&trail->left_ns, now_ns, __ATOMIC_RELAXED);
 }
 
 void ls_collect_waited(struct ls_trail* trail, int64_t begin_ns, int64_t now_ns) {

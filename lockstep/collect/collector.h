@@ -26,6 +26,8 @@ static inline bool ls_collect_is_transfer(uint8_t function) { return function ==
 
 /* It ended now: pushes it. The place is the caller's to close. */
 void ls_collect_ended(struct ls_trail*, struct ls_record* op, uint8_t state, int64_t now_ns);
+/* It is over, and what there is to say of it was said. */
+void ls_collect_count_ended(struct ls_trail*, const struct ls_record* op);
 /* It has waited for a message outside of collectives until now: for so long it was not by itself. */
 void ls_collect_waited(struct ls_trail*, int64_t begin_ns, int64_t now_ns);
 

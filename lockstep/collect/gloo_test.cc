@@ -191,9 +191,9 @@ TEST_F(Gloo, OtherLibrariesOfTheProcessAreNoted) {
     Connect(contexts[0]);
     ls_trail* trail = MapOwnTrail();
     EXPECT_EQ(trail->libraries, 0u);
-    dlopen(LOCKSTEP_FAKE_MPI, RTLD_NOW | RTLD_LOCAL);
+    dlopen(LOCKSTEP_FAKE_RCCL, RTLD_NOW | RTLD_LOCAL);
     Connect(contexts[1]);
-    EXPECT_EQ(trail->libraries, LS_LIBRARY_OF_HOSTS);
+    EXPECT_EQ(trail->libraries, LS_LIBRARY_OF_DEVICES);
     _exit(HasFailure() ? 1 : 0);
   };
   EXPECT_EXIT(in_child(), testing::ExitedWithCode(0), "");

@@ -220,13 +220,17 @@ static void end_op(struct ls_trail* trail, const struct content* op, uint64_t ha
   const uint64_t ordinal = op->ordinal;
   const int64_t arrived = __atomic_load_n(&op->arrived_ns, __ATOMIC_ACQUIRE), alone = op->alone_ns;
   const int64_t left = __atomic_load_n(&op->left_ns, __ATOMIC_ACQUIRE);
+  const bool told = __atomic_load_n(&op->told_launched, __ATOMIC_ACQUIRE);
   const ls_handle place = __atomic_load_n(&op->place, __ATOMIC_SEQ_CST); /* as `show_started` last left it */
   free_slot(handle);
   if (arrived != 0) {
     record.time_ns = arrived;
     ls_op_set_alone(&record, alone);
   }
-  ls_collect_ended(trail, &record, state, now == kLook ? ls_collect_now() : now);
+  if (state == LS_OP_LAUNCHED && told)
+    ls_collect_count_ended(trail, &record);
+  else
+    ls_collect_ended(trail, &record, state, now == kLook ? ls_collect_now() : now);
   ls_trail_close(trail, place);
   if (state == LS_OP_COMPLETED) note_end(ordinal, left != 0 ? left : record.time_ns);
 }
@@ -270,16 +274,25 @@ static void await_workers(struct ls_trail* trail, uint32_t communicator, uint64_
 }
 
 /* Ops that had no proxy yet keep so many places of the trail, of all communicators together: the others are for those
- * that a proxy works for. The one that was launched longest ago gives its place up, and gets another when it has one.
- */
+ * that a proxy works for. The one that was launched longest ago gives its place up, and gets another when it has one:
+ * meanwhile a record says that it was launched, and what comes of it, if anything does, another one. */
 enum { kLaunchedPlaces = LS_TRAIL_PLACES / 2 };
-static ls_handle launched[kLaunchedPlaces];
+static uint64_t launched[kLaunchedPlaces];
 static uint32_t launched_count;
 
-static void share_places(struct ls_trail* trail, ls_handle next) {
-  const uint32_t at = __atomic_fetch_add(&launched_count, 1, __ATOMIC_RELAXED) % kLaunchedPlaces;
-  const ls_handle before = __atomic_exchange_n(&launched[at], next, __ATOMIC_ACQ_REL);
-  ls_trail_close(trail, before); /* of what has ended, or has a proxy, it is the handle no more */
+static void share_places(struct ls_trail* trail, uint64_t next) {
+  const uint64_t before = take_turns(launched, &launched_count, kLaunchedPlaces, next);
+  struct content* op = content_of(before, kOp);
+  if (op == NULL || (__atomic_load_n(&op->progress, __ATOMIC_ACQUIRE) & kHadWorkers) != 0) return;
+  struct ls_record record = op->record;
+  const ls_handle place = __atomic_load_n(&op->place, __ATOMIC_SEQ_CST);
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  if (content_of(before, kOp) != op || !ls_trail_close(trail, place)) return; /* it is over, or works by now */
+  __atomic_store_n(&op->told_launched, true, __ATOMIC_RELEASE);
+  const int64_t now = ls_collect_now();
+  ls_op_set_duration(&record, now - record.time_ns);
+  record.time_ns = now;
+  ls_trail_push(trail, &record);
 }
 
 /* In a place of its own, which `share_places` does not know of. Where the op ends meanwhile, either `end_op` sees that
@@ -331,6 +344,7 @@ static void start_op(int version, uint32_t communicator, void** handle, uint64_t
   op->arrived_ns = 0;
   op->alone_ns = -1;
   op->left_ns = 0;
+  op->told_launched = false;
   op->by_kernels = (__atomic_load_n(&watched, __ATOMIC_RELAXED) & NCCL_KERNEL_CHANNEL) != 0;
   op->kernels =
       !op->by_kernels ? 0 : byte_at(descriptor, type == NCCL_COLL ? NCCL_AT_COLL_CHANNELS_4 : NCCL_AT_P2P_CHANNELS_4);
@@ -343,8 +357,8 @@ static void start_op(int version, uint32_t communicator, void** handle, uint64_t
   op->record.body.op.state = LS_OP_LAUNCHED;
   ls_op_set_alone(&op->record, -1);
   ls_trail_set(trail, op->place, &op->record);
-  share_places(trail, op->place);
   *handle = publish(slot, kOp, communicator);
+  share_places(trail, (uint64_t)(uintptr_t)*handle);
 }
 
 /* ---- proxies ---- */

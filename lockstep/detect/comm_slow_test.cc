@@ -610,6 +610,23 @@ TEST(Trend, FewerCollectivesPerStepAreNoSlowness) {
   EXPECT_THAT(FindTrend(log, {}), IsEmpty());
 }
 
+// Where the host runs ahead, what was not seen to end has the host's times, what was the device's.
+TEST(Trend, WhenTheHostLaunchedIsNoBeatOfTheDevice) {
+  trace::CommLog log;
+  log.functions = {"all_reduce"};
+  log.communicators = {{"", "", {0}}};
+  for (int step = 0; step < 200; ++step) {
+    trace::CommOp op;
+    op.sequence = step;
+    op.rank = 0;
+    const bool seen = step >= 90;
+    op.created_ns = 1 + static_cast<int64_t>((seen ? 15 * step : step / 100.0) * kMs);
+    op.duration_ns = seen ? kMs : -1;
+    log.ops.push_back(op);
+  }
+  EXPECT_THAT(FindTrend(log, {}), IsEmpty());
+}
+
 TEST(Slowness, OrderAndRepetitionOfWhatIsToldDoNotMatter) {
   RingJob job(4);
   job.AddRing({0, 1, 2, 3});

@@ -24,7 +24,9 @@ struct Beat {
 };
 
 Beat FindBeat(const trace::CommLog& log) {
-  using Key = std::tuple<uint32_t, uint32_t, int, int>;  // communicator, function, magnitude of bytes, rank
+  // Communicator, function, magnitude of bytes, rank; whether it was seen to end: else the time may be the host's,
+  // which runs ahead, not the device's.
+  using Key = std::tuple<uint32_t, uint32_t, int, int, bool>;
   const auto is_launch = [](const trace::CommOp& op) {
     return op.direction == trace::Direction::kCollective && op.created_ns >= 0;
   };
@@ -35,7 +37,8 @@ Beat FindBeat(const trace::CommLog& log) {
   std::map<Key, Beat> beats;
   for (const trace::CommOp& op : log.ops) {
     if (!is_launch(op) || size_of(op) < largest) continue;
-    Beat& beat = beats[{op.communicator, op.function, static_cast<int>(std::bit_width(op.bytes)), op.rank}];
+    Beat& beat =
+        beats[{op.communicator, op.function, static_cast<int>(std::bit_width(op.bytes)), op.rank, op.duration_ns >= 0}];
     beat.communicator = op.communicator;
     beat.function = op.function;
     beat.launches.emplace_back(op.sequence, op.created_ns);

@@ -49,7 +49,6 @@ LS_RECORD_ASSERT(sizeof(struct ls_communicator) == 128, "docs/formats/record.md"
 /* By which a process may wait for others, and which say nothing to this trail: bits. */
 enum ls_library {
   LS_LIBRARY_OF_DEVICES = 1, /* NCCL, RCCL and whatever else needs the driver of devices */
-  LS_LIBRARY_OF_HOSTS = 2,   /* MPI, UCC, oneCCL */
 };
 
 /* Who writes. */

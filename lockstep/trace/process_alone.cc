@@ -58,8 +58,10 @@ bool LaunchesAhead(const TrailSnapshot& trail) { return trail.owner().second == 
 
 void LimitAlone(std::span<TrailSnapshot> trails) {
   std::map<std::tuple<std::string, uint32_t, uint32_t>, std::vector<TrailSnapshot*>> of_processes;
-  for (TrailSnapshot& trail : trails)
-    of_processes[{trail.host(), trail.origin.pid, trail.origin.rank}].push_back(&trail);
+  for (TrailSnapshot& trail :
+       trails)  // batches of data are waited for by oneself: of the service's trail nothing is limited
+    if (trail.owner().second != kDataLibrary)
+      of_processes[{trail.host(), trail.origin.pid, trail.origin.rank}].push_back(&trail);
   for (const auto& [process, all] : of_processes) {
     if (all.size() < 2) continue;
     std::vector<Told> told;

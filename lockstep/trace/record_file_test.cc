@@ -40,7 +40,7 @@ TrailSnapshot Snapshot(uint32_t rank) {
   snapshot.alive = true;
   snapshot.no_peer = 3;
   snapshot.no_op = 4;
-  snapshot.libraries = LS_LIBRARY_OF_HOSTS;
+  snapshot.libraries = LS_LIBRARY_OF_DEVICES;
   ls_communicator world{};
   world.id = 9;
   world.rank = rank;
@@ -80,7 +80,7 @@ TEST_F(RecordFileTest, WhatWasWrittenIsRead) {
   EXPECT_TRUE(back.alive);
   EXPECT_EQ(back.no_peer, 3u);
   EXPECT_EQ(back.no_op, 4u);
-  EXPECT_EQ(back.libraries, LS_LIBRARY_OF_HOSTS);
+  EXPECT_EQ(back.libraries, LS_LIBRARY_OF_DEVICES);
   ASSERT_THAT(back.communicators, SizeIs(1));
   EXPECT_STREQ(back.communicators[0].name, "world");
   ASSERT_THAT(back.ended, SizeIs(2));

@@ -32,6 +32,9 @@ class TrailFile {
   const ls_trail* trail_ = nullptr;
 };
 
+// The source of trails of what was waited for from a data service (client/feed_wait.h).
+inline constexpr std::string_view kDataLibrary = "feed";
+
 // What one trail said at one moment: plain data, which also travels from agents to the coordinator.
 struct TrailSnapshot {
   ls_origin origin{};

@@ -39,7 +39,6 @@ constexpr uint8_t kMostShift = 31;
 constexpr uint64_t kMostKnown = 1 << 24;  // members, of all communicators
 
 // Whose trails have waits for data.
-constexpr std::string_view kDataLibrary = "feed";
 
 void AddTo(std::string& blind_spot, const std::string& more) { blind_spot += (blind_spot.empty() ? "" : "; ") + more; }
 
@@ -209,10 +208,17 @@ class Joiner {
     if (told.launches_ahead)
       for (const ls_record& record : trail.ended) told.last_end_ns = std::max(told.last_end_ns, record.time_ns);
     told.sequences.reserve(trail.ended.size() + trail.under_way.size());
-    for (const ls_record& record : trail.ended)
-      if (record.kind == LS_RECORD_OP) TakeOp(trail, record, false, told);
-    for (const ls_record& record : trail.under_way)
-      if (record.kind == LS_RECORD_OP) TakeOp(trail, record, true, told);
+    // Of an op that a device comes to later what came of it counts before that it was launched, which may be told, too.
+    const auto take = [&](const std::vector<ls_record>& records, bool is_under_way, bool only_launched) {
+      for (const ls_record& record : records)
+        if (record.kind == LS_RECORD_OP &&
+            (told.launches_ahead && record.body.op.state == LS_OP_LAUNCHED) == only_launched)
+          TakeOp(trail, record, is_under_way, told);
+    };
+    take(trail.ended, false, false);
+    take(trail.under_way, true, false);
+    take(trail.ended, false, true);
+    take(trail.under_way, true, true);
     for (const ls_record& record : trail.ended)
       if (record.kind == LS_RECORD_TRANSFER) TakeTransfer(trail, record, told);
     TakeCounts(trail, told);
@@ -235,21 +241,14 @@ class Joiner {
 
   // Ranks may wait for each other by other libraries.
   void TellLibraries() {
-    std::set<std::string_view> names;
     std::set<int> ranks;
     for (const auto& [rank, libraries] : libraries_)
-      for (const auto& [library, name] : {std::pair{LS_LIBRARY_OF_DEVICES, "libraries of its devices (NCCL, RCCL)"},
-                                          {LS_LIBRARY_OF_HOSTS, "another library (MPI, UCC or oneCCL)"}}) {
-        const bool told = library == LS_LIBRARY_OF_DEVICES && tells_devices_.contains(rank);
-        if ((libraries & library) == 0 || told) continue;
-        names.insert(name);
-        ranks.insert(rank);
-      }
+      if ((libraries & LS_LIBRARY_OF_DEVICES) != 0 && !tells_devices_.contains(rank)) ranks.insert(rank);
     if (ranks.empty()) return;
-    const std::string of = fmt::format("{}", fmt::join(names, " and "));
-    if (log_.doubt.empty()) log_.doubt = fmt::format("how long it waits in {}", of);
+    constexpr std::string_view kOf = "libraries of its devices (NCCL, RCCL)";
+    if (log_.doubt.empty()) log_.doubt = fmt::format("how long it waits in {}", kOf);
     AddTo(log_.blind_spot, fmt::format("{} rank(s), {} the first of them, may wait in {}, of which nothing is told",
-                                       ranks.size(), *ranks.begin(), of));
+                                       ranks.size(), *ranks.begin(), kOf));
   }
 
   void TakeDataWaits(const TrailSnapshot& trail, int rank) {
@@ -309,8 +308,6 @@ class Joiner {
     op.sequence = members->SequenceOf(body.number, body.tag);
     // Of an op of which only the launch is known nobody can say that it is waited in.
     const bool unknown = body.state == LS_OP_LAUNCHED;
-    only_launched_ += unknown;
-    log_.unseen = log_.unseen || (unknown && is_under_way);
     const int64_t launched = LaunchOf(record, is_under_way);
     op.duration_ns = ended ? record.time_ns - launched : -1;
     op.order = launched;
@@ -333,6 +330,8 @@ class Joiner {
     const bool anew = transfer ? told.transfers.emplace(body.communicator, launched).second
                                : told.sequences.emplace(Key(body.communicator, body.number), op.sequence).second;
     if (!anew) return;  // it ended while we read
+    only_launched_ += unknown;
+    log_.unseen = log_.unseen || (unknown && is_under_way);
     if (!transfer && op.state == OpState::kCompleted) {
       int64_t& newest = told.newest_ended.emplace(body.communicator, op.sequence).first->second;
       newest = std::max(newest, op.sequence);

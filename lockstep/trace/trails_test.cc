@@ -244,10 +244,32 @@ TEST(Trails, RanksMayWaitForEachOtherByOtherLibraries) {
   }
   log = JoinTrails(trails);
   EXPECT_THAT(log.doubt + log.blind_spot, IsEmpty()) << "its own trail tells of it";
-  trails[0].libraries = LS_LIBRARY_OF_HOSTS;
-  log = JoinTrails(trails);
-  EXPECT_THAT(log.doubt, HasSubstr("MPI"));
-  EXPECT_THAT(log.blind_spot, HasSubstr("1 rank(s), 0 the first of them"));
+}
+
+TEST(Trails, WhatCameOfAnOpCountsBeforeItsLaunch) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  std::strncpy(trail.origin.source, "nccl", sizeof trail.origin.source);
+  trail.ended = {OpOf(0, 1, 100), OpOf(0, 2, 110), OpOf(0, 1, 150)};
+  for (const size_t launched : {0, 1}) trail.ended[launched].body.op.state = LS_OP_LAUNCHED;
+  const CommLog log = JoinTrails(std::vector{trail});
+  ASSERT_EQ(log.ops.size(), 2U);
+  EXPECT_EQ(log.ops[0].sequence, 1);
+  EXPECT_GT(log.ops[0].duration_ns, 0);
+  EXPECT_EQ(log.ops[1].sequence, 2);
+  EXPECT_THAT(log.blind_spot + log.doubt, Not(HasSubstr("2 op")));
+}
+
+TEST(Trails, WaitsForDataLimitNothing) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(0)};
+  AddCommunicator(trails[0], 7, 0, 4);
+  std::strncpy(trails[1].origin.source, "feed", sizeof trails[1].origin.source);
+  trails[0].ended = {OpOf(0, 1, 101)};
+  trails[0].ended[0].body.op.alone = 80 * kMs;
+  trails[1].missed = 5;  // of what was waited for before, nothing is kept
+  const CommLog log = JoinTrails(trails);
+  ASSERT_EQ(log.ops.size(), 1U);
+  EXPECT_EQ(log.ops[0].alone_ns, 80 * kMs);
 }
 
 TEST(Trails, WhatARankDidByItselfBeginsBehindItsOpsOfAllLibraries) {
