@@ -89,8 +89,10 @@ TEST_F(ServiceTest, WhatIsAskedForWronglyIsSaidInOneSentence) {
   EXPECT_THAT(Refusal(With(good, "version", 99)), HasSubstr("version 99"));
   EXPECT_THAT(Refusal(With(good, "job", "")), HasSubstr("expected a name"));
   EXPECT_THAT(Refusal(With(good, "seed", "x")), HasSubstr("seed must be"));
-  EXPECT_THAT(Refusal(With(good, "where", {{"items", {300, 400}}})), HasSubstr("are none of the 200"));
+  EXPECT_THAT(Refusal(With(good, "where", {{"items", {300, 400}}})),
+              HasSubstr("items from 300 to before 400: expected some of the 200"));
   EXPECT_THAT(Refusal(With(good, "where", {{"labels", {"cat"}}})), HasSubstr("no label \"cat\""));
+  EXPECT_THAT(Refusal(With(good, "where", {{"labels", {2.5}}})), HasSubstr("label 2.5: expected a name, or a number"));
   EXPECT_THAT(Refusal(With(good, "where", {{"shape", 1}})), HasSubstr("where: shape 1"));
   EXPECT_THAT(Refusal(With(good, "where", {{"listed", 5}})), HasSubstr("did not"));
   EXPECT_THAT(Refusal(With(With(good, "drop_last", true), "batch", 300)), HasSubstr("fewer than the 300"));
