@@ -164,6 +164,7 @@ void AddPreparing(CLI::App& command, ServeFlags& flags) {
       ->check(Between(1, 1024));
   command.add_option("--policy", flags.policy,
                      "How jobs of one seed share: auto (the default: by predicted loads), common, paced, independent");
+  command.add_option("--tensor", options.data.tensor, "Of a safetensors file with several: the one to read");
   command.add_option("--tokens", options.data.tokens_per_item, "Of a token file: tokens of an item; it has one more");
   command.add_option("--token-bytes", options.data.token_bytes, "Likewise: bytes of a token")
       ->check(CLI::IsMember({2, 4}))

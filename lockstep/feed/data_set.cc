@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lockstep/base/number.h"
 #include "lockstep/prepare/preparer.h"
 
 namespace lockstep::feed {
@@ -128,30 +127,38 @@ absl::Status DataSet::CheckRecipe(const prepare::Recipe& recipe) const {
                          sounds ? "a RandomClip or a CenterClip" : "a RandomResizedCrop or a CenterCrop");
 }
 
-// By name, or by number: of a set without names any.
-absl::StatusOr<std::set<int64_t>> DataSet::WantedLabels(const std::vector<std::string>& labels) const {
+// Names of a set that has them, numbers of any.
+absl::StatusOr<std::set<int64_t>> DataSet::WantedLabels(const Subset& where) const {
   const std::vector<std::string>& classes = source_->classes();
-  const auto count = static_cast<int64_t>(classes.size());
+  const std::string known =
+      classes.empty() ? "numbers at most" : fmt::format("{}, such as {}, number 0", classes.size(), classes[0]);
+  const uint64_t end = classes.empty() ? INT64_MAX : classes.size();
   std::set<int64_t> wanted;
-  for (const std::string& label : labels) {
-    int64_t number = std::find(classes.begin(), classes.end(), label) - classes.begin();
-    if (number == count) number = WholeNumber<int64_t>(label).value_or(-1);
-    if (number < 0 || (number >= count && count > 0))
-      return InvalidArgument("where: data set {} has no label \"{}\"; it has {}", name_, label,
-                             count == 0 ? "numbers at most" : fmt::format("{}, such as {}", count, classes[0]));
-    wanted.insert(number);
+  for (const std::string& name : where.names) {
+    const auto found = std::find(classes.begin(), classes.end(), name);
+    if (found == classes.end())
+      return InvalidArgument("where: data set {} has no label \"{}\"; it has {}", name_, name, known);
+    wanted.insert(found - classes.begin());
+  }
+  for (const uint64_t number : where.labels) {
+    if (number >= end) return InvalidArgument("where: data set {} has no label {}; it has {}", name_, number, known);
+    wanted.insert(static_cast<int64_t>(number));
   }
   return wanted;
 }
 
 absl::StatusOr<sampling::ItemSet> DataSet::SetOf(const Subset& where) const {
+  if (where.mask && *where.mask != items())
+    return InvalidArgument("where: a mask of {} items, and {} has {}: expected one value for each", *where.mask, name_,
+                           items());
   if (where.listed) return SetFromIds(*where.listed, items());
-  const uint64_t begin = where.begin.value_or(0), end = std::min(where.end.value_or(items()), items());
-  if (begin >= end)
-    return InvalidArgument("where: items {} to {} are none of the {} of {}", begin, end, items(), name_);
+  const uint64_t begin = where.begin.value_or(0), end = where.end.value_or(items());
+  if (begin >= end || end > items())
+    return InvalidArgument("where: items from {} to before {}: expected some of the {} of {}", begin, end, items(),
+                           name_);
   const sampling::ItemRange range{begin, end - 1};
-  if (where.labels.empty()) return sampling::ItemSet(std::span(&range, 1));
-  LS_ASSIGN_OR_RETURN(const std::set<int64_t> wanted, WantedLabels(where.labels));
+  if (where.names.empty() && where.labels.empty()) return sampling::ItemSet(std::span(&range, 1));
+  LS_ASSIGN_OR_RETURN(const std::set<int64_t> wanted, WantedLabels(where));
   std::vector<uint64_t> ids;
   for (uint64_t item = begin; item < end; ++item) {
     if (wanted.contains(label(item))) ids.push_back(item);

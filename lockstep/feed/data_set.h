@@ -34,7 +34,7 @@ class DataSet {
 
  private:
   DataSet(std::string name, std::string path, std::unique_ptr<prepare::Source> source);
-  absl::StatusOr<std::set<int64_t>> WantedLabels(const std::vector<std::string>& labels) const;
+  absl::StatusOr<std::set<int64_t>> WantedLabels(const Subset& where) const;
   prepare::ItemKind kind() const { return source_->format().kind; }
   bool is_cut() const { return kind() == prepare::ItemKind::kImage || kind() == prepare::ItemKind::kSound; }
 

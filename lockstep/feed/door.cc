@@ -1,10 +1,13 @@
 #include "lockstep/feed/door.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,9 +19,47 @@ namespace {
 
 constexpr int kAnswerMs = 5000;
 
+FileIdentity IdentityOf(const struct stat& info) { return {info.st_dev, info.st_ino}; }
+FileIdentity IdentityOf(int fd) {
+  struct stat info{};
+  return fstat(fd, &info) == 0 ? IdentityOf(info) : FileIdentity{};
+}
+FileIdentity IdentityOf(const std::string& path) {
+  struct stat info{};
+  return stat(path.c_str(), &info) == 0 ? IdentityOf(info) : FileIdentity{};
+}
+
+// Of who looks at a socket's path and changes it. Its file goes with the last who wants it.
+class PathLock {
+ public:
+  explicit PathLock(const std::string& socket) : path_(socket + ".lock") {
+    do {
+      file_ = Fd(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    } while (file_.valid() && Lock() && IdentityOf(file_.get()) != IdentityOf(path_));
+  }
+  ~PathLock() {
+    if (file_.valid()) unlink(path_.c_str());
+  }
+  PathLock(const PathLock&) = delete;
+
+  absl::Status status() const { return file_.valid() ? absl::OkStatus() : Errno(errno, "{}", path_); }
+
+ private:
+  bool Lock() {
+    while (flock(file_.get(), LOCK_EX) != 0)
+      if (errno != EINTR) file_.Close();
+    return file_.valid();
+  }
+
+  const std::string path_;
+  Fd file_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& path, Poller& poller) {
+  const PathLock lock(path);
+  LS_RETURN_IF_ERROR(lock.status());
   if (const absl::StatusOr<Fd> other = ConnectTo(path); other.ok())
     return FailedPrecondition("{}: in use by process {}; stop that, or choose another --socket", path,
                               PeerOf(other->get()));
@@ -30,14 +71,15 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& path, Poller
 }
 
 Door::Door(std::string path, Doorway doorway, Poller& poller)
-    : path_(std::move(path)), doorway_(std::move(doorway)), poller_(poller) {
+    : path_(std::move(path)), file_(IdentityOf(path_)), doorway_(std::move(doorway)), poller_(poller) {
   poller_.Watch(doorway_.fd(), [this] { Accept(); });
 }
 
 Door::~Door() {
   while (!guests_.empty()) SendAway(guests_.begin()->first);
   poller_.Forget(doorway_.fd());
-  unlink(path_.c_str());
+  const PathLock lock(path_);
+  if (IdentityOf(path_) == file_) unlink(path_.c_str());  // else it is another service's by now
 }
 
 void Door::Accept() {
@@ -87,7 +129,9 @@ absl::StatusOr<Json> AskStatus(const std::string& path) {
   LS_RETURN_IF_ERROR(SendPacket(socket->get(), R"({"op":"status"})"));
   const absl::StatusOr<Packet> packet = AwaitPacket(socket->get(), kAnswerMs);
   if (!packet.ok()) return Unavailable("{}: {}", path, Message(packet.status()));
-  Json report = Json::parse(packet->text, nullptr, false);
+  const absl::StatusOr<std::string> text = TextOf(*packet);
+  if (!text.ok()) return Unavailable("{}: {}", path, Message(text.status()));
+  Json report = Json::parse(*text, nullptr, false);
   if (!report.is_object()) return Unavailable("{}: the service gave no answer", path);
   if (const std::string error = TextAt(report, "error"); !error.empty()) return Unavailable("{}: {}", path, error);
   return report;

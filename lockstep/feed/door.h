@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/doorway.h"
 #include "lockstep/base/packets.h"
@@ -18,6 +19,8 @@
 #include "lockstep/base/report.h"
 
 namespace lockstep::feed {
+
+using FileIdentity = std::pair<dev_t, ino_t>;
 
 class Door {
  public:
@@ -27,7 +30,8 @@ class Door {
     std::function<void(int guest)> left;
   };
 
-  // Refuses a socket at which somebody answers; one that a service which was killed has left is replaced.
+  // Refuses a socket at which somebody answers; one that a service which was killed has left is replaced. Of several
+  // that open it at once, one does.
   static absl::StatusOr<std::unique_ptr<Door>> Open(const std::string& path, Poller& poller);
   // Sends everybody away.
   ~Door();
@@ -49,6 +53,7 @@ class Door {
   void Receive(int guest);
 
   const std::string path_;
+  const FileIdentity file_;  // of the socket that it has made there
   Doorway doorway_;
   Poller& poller_;
   Listener listener_;

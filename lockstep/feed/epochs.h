@@ -24,13 +24,13 @@ class Epochs {
 
   // `stream` is one of a rank of the job, and stays as it is.
   // Epoch 0 of a job that is new. `alone`: its lap where it is in no group.
-  const sampling::StreamPlace& First(const sampling::Stream& stream, const sampling::Lap& alone, Nanos now);
+  sampling::StreamPlace First(const sampling::Stream& stream, const sampling::Lap& alone, Nanos now);
   // A rank goes on at the stream's place. `untouched`: nobody has taken a batch of this job here, so that what it began
   // when its first rank joined, to be told a state then, may be forgotten. False: other ranks of the job have that
   // epoch in another lap.
   bool GoOn(const sampling::Stream& stream, uint32_t rank, bool untouched, Nanos now);
-  // Of the epoch after that of `place`. Of a job that goes on, ranks that have not done so yet may know it,
-  // and nobody else: null then.
+  // Of the epoch after that of `place`. Null: it is not for this rank to say. Of a job that goes on, ranks that have
+  // not done so yet may know it; and who began before the others went on elsewhere is still to be told its own state.
   const sampling::StreamPlace* After(const sampling::StreamPlace& place, const sampling::Stream& stream, Nanos now);
 
   const std::shared_ptr<sampling::Group>& group() const { return group_; }
@@ -38,7 +38,8 @@ class Epochs {
 
  private:
   const sampling::StreamPlace& Put(const sampling::Stream& stream, const sampling::Lap& lap, uint64_t epoch);
-
+  // Does the job have that epoch in that lap?
+  bool IsOnTheWay(const sampling::StreamPlace& place) const;
   void PutBegun(const sampling::Stream& stream, const sampling::Lap& lap, uint64_t epoch, Nanos now);
 
   uint64_t key_;

@@ -267,5 +267,63 @@ TEST_F(GroupJobs, RanksMayJoinBeforeTheyAreToldTheirState) {
   }
 }
 
+// Epochs as short as a ring, so that a rank which is not told yet stands before the job's next epoch when another is.
+// Here it goes on alone, as on several machines, whose services must come to the same.
+TEST_F(GroupJobs, ARankThatIsNotToldYetDoesNotSayWhereTheNextEpochBegins) {
+  Start(600, 5, Policy::kCommon);
+  const auto other = NewRank(NewJob(7, "0-599", 30));  // so that the first epoch is in no first lap
+  other->Epoch();
+  std::string state;
+  {
+    const auto one = NewRank(NewJob(1, "0-599", 300));
+    state = one->Next().state;
+  }
+  const auto alone = [&] {
+    return std::make_shared<Job>(Job{.name = "1",
+                                     .terms = "0-599",
+                                     .cut = {600, 100, 3},
+                                     .recipe = {},
+                                     .seed = seed_,
+                                     .key = 1,
+                                     .epochs = Epochs(1, 3, nullptr)});
+  };
+  std::vector<std::vector<uint64_t>> expected[3];
+  for (const uint32_t number : {0U, 1U, 2U}) {
+    const auto job = alone();
+    const auto told = NewRank(job, number, state);
+    for (int step = 0; step < 6; ++step) expected[number].push_back(told->Next().ids);
+  }
+  const auto job = alone();
+  std::unique_ptr<TestRank> ranks[3];
+  for (const uint32_t number : {0U, 1U, 2U}) ranks[number] = NewRank(job, number);
+  for (const uint32_t number : {0U, 1U, 2U}) {
+    ranks[number].reset();
+    ranks[number] = NewRank(job, number, state);
+  }
+  for (const uint32_t number : {0U, 1U, 2U}) {
+    for (int step = 0; step < 6; ++step) EXPECT_EQ(ranks[number]->Next().ids, expected[number][step]) << step;
+  }
+}
+
+// Two ranks that are an epoch apart, as after a crash of the service; the one behind joins before it is told its state.
+TEST_F(GroupJobs, WhereANewRankBeginsSaysNothingOfAJobThatGoesOn) {
+  const std::string path = testing::TempDir() + "feed.new.begun";
+  const auto live = [&] {
+    begun_ = std::make_unique<BegunEpochs>(path);
+    Start(600, 5, Policy::kCommon);
+  };
+  live();
+  NewRank(NewJob(7, "0-599", 30))->Epoch();
+  const auto seen = SeenByTwoRanks(12);
+  live();
+  const auto job = NewJob(1, "0-599", 30, 2);
+  const auto ahead = NewRank(job, 1, seen[1][10].state);
+  NewRank(job, 0);
+  const auto late = NewRank(job, 0, seen[0][7].state);
+  for (const size_t step : {8U, 9U, 10U, 11U}) EXPECT_EQ(late->Next().ids, seen[0][step].ids) << step;
+  EXPECT_EQ(ahead->Next().ids, seen[1][11].ids);
+  begun_->Remove();
+}
+
 }  // namespace
 }  // namespace lockstep::feed

@@ -69,6 +69,17 @@ absl::StatusOr<prepare::Recipe> ParseRecipe(const Json& json) {
   return recipe;
 }
 
+// A name, or the number that items carry: a folder may be called 10, and be another one than number 10.
+absl::Status TakeLabel(const Json& label, Subset& subset) {
+  if (label.is_string())
+    subset.names.push_back(label.get<std::string>());
+  else if (label.is_number_unsigned())
+    subset.labels.push_back(label.get<uint64_t>());
+  else
+    return InvalidArgument("where: label {:.100}: expected a name, or a number from 0 on", label.dump());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Subset> ParseSubset(const Json* json, std::optional<uint64_t>& listed) {
   Subset subset;
   if (json == nullptr) return subset;
@@ -79,12 +90,13 @@ absl::StatusOr<Subset> ParseSubset(const Json* json, std::optional<uint64_t>& li
       subset.begin = value[0].get<uint64_t>();
       subset.end = value[1].get<uint64_t>();
     } else if (key == "labels" && value.is_array() && !value.empty()) {
-      for (const Json& label : value)
-        subset.labels.push_back(label.is_string() ? label.get<std::string>() : label.dump());
+      for (const Json& label : value) LS_RETURN_IF_ERROR(TakeLabel(label, subset));
     } else if (key == "listed" && value.is_number_unsigned()) {
       listed = value.get<uint64_t>();
+    } else if (key == "mask" && value.is_number_unsigned()) {
+      subset.mask = value.get<uint64_t>();
     } else {
-      return InvalidArgument("where: {} {}: expected items [begin, end] or labels [name, ...]", key, value.dump());
+      return InvalidArgument("where: {} {:.100}: expected items [begin, end] or labels [name, ...]", key, value.dump());
     }
   }
   return subset;

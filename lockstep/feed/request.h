@@ -19,9 +19,11 @@ inline constexpr int kProtocolVersion = 1;
 
 // Which items of the data set; all, unless something says less. What says something must all hold.
 struct Subset {
-  std::optional<uint64_t> begin, end;           // items [begin, end)
-  std::vector<std::string> labels;              // names, or numbers as text
-  std::optional<std::vector<uint64_t>> listed;  // comes beside the packet
+  std::optional<uint64_t> begin{}, end{};         // items [begin, end)
+  std::vector<std::string> names{};               // of labels,
+  std::vector<uint64_t> labels{};                 // and their numbers: either is enough
+  std::optional<std::vector<uint64_t>> listed{};  // comes beside the packet
+  std::optional<uint64_t> mask{};                 // those are of a mask of so many items
 };
 
 // The process that a rank is.

@@ -147,7 +147,7 @@ void Service::Answer(int guest, Packet packet) {
   const std::string op = TextAt(request, "op");
   absl::Status answered;
   if (op == "status") {
-    answered = SendPacket(guest, Text(Status()));
+    answered = SendText(guest, Text(Status()));
   } else if (op == "join" && rank == ranks_.end()) {
     const absl::Status joined = Join(guest, request, std::move(packet.fds));
     if (!joined.ok()) answered = SendPacket(guest, Error(joined));

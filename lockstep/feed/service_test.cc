@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <barrier>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -87,8 +89,10 @@ TEST_F(ServiceTest, WhatIsAskedForWronglyIsSaidInOneSentence) {
   EXPECT_THAT(Refusal(With(good, "version", 99)), HasSubstr("version 99"));
   EXPECT_THAT(Refusal(With(good, "job", "")), HasSubstr("expected a name"));
   EXPECT_THAT(Refusal(With(good, "seed", "x")), HasSubstr("seed must be"));
-  EXPECT_THAT(Refusal(With(good, "where", {{"items", {300, 400}}})), HasSubstr("are none of the 200"));
+  EXPECT_THAT(Refusal(With(good, "where", {{"items", {300, 400}}})),
+              HasSubstr("items from 300 to before 400: expected some of the 200"));
   EXPECT_THAT(Refusal(With(good, "where", {{"labels", {"cat"}}})), HasSubstr("no label \"cat\""));
+  EXPECT_THAT(Refusal(With(good, "where", {{"labels", {2.5}}})), HasSubstr("label 2.5: expected a name, or a number"));
   EXPECT_THAT(Refusal(With(good, "where", {{"shape", 1}})), HasSubstr("where: shape 1"));
   EXPECT_THAT(Refusal(With(good, "where", {{"listed", 5}})), HasSubstr("did not"));
   EXPECT_THAT(Refusal(With(With(good, "drop_last", true), "batch", 300)), HasSubstr("fewer than the 300"));
@@ -207,6 +211,42 @@ TEST_F(ServiceTest, TheSocketOfALivingServiceIsNotTaken) {
   EXPECT_EQ(Join("a").error(), "");
 }
 
+// Each round as after a kill: what is there is a socket at which nobody answers.
+TEST_F(ServiceTest, OfSeveralThatStartAtOnceOneDoes) {
+  const std::string path = folder_ + "/shared";
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int> opened = 0, refused = 0;
+    std::barrier together(4);
+    {
+      std::vector<std::jthread> threads;
+      for (int i = 0; i < 4; ++i) {
+        threads.emplace_back([&] {
+          Poller poller;
+          together.arrive_and_wait();
+          const auto door = Door::Open(path, poller);
+          ++(door.ok() ? opened : refused);
+          together.arrive_and_wait();  // nobody ends before all have tried
+        });
+      }
+    }
+    ASSERT_EQ(opened, 1) << round;
+    ASSERT_EQ(refused, 3) << round;
+    const Fd left = *ListenAt(path);
+  }
+  std::filesystem::remove(path);
+  EXPECT_FALSE(std::filesystem::exists(path + ".lock"));
+}
+
+TEST_F(ServiceTest, TheSocketOfTheNextOneStays) {
+  Poller poller;
+  const std::string path = folder_ + "/shared";
+  std::unique_ptr<Door> before = *Door::Open(path, poller);
+  std::filesystem::remove(path);
+  const std::unique_ptr<Door> next = *Door::Open(path, poller);
+  before = nullptr;
+  EXPECT_TRUE(ConnectTo(path).ok());
+}
+
 TEST_F(ServiceTest, SeventyJobsWithFewDescriptors) {
   // Both ends are in this process: 70 of the clients, 2 * 70 of the service.
   const TestLimit few(RLIMIT_NOFILE, 400);
@@ -270,6 +310,25 @@ TEST_F(ServiceTest, StatusCountsWhatIsShared) {
   EXPECT_LE(status["sharing"]["preparations"].get<uint64_t>(), kItems + 40);
   EXPECT_GE(status["sharing"]["deliveries_per_preparation"].get<double>(), 1.6);
   EXPECT_EQ(status["jobs"][0]["slots"], 2U);
+}
+
+// Of more than a packet holds: here by names of items, as it is by the ranks of a large job.
+TEST_F(ServiceTest, AStatusOfAnySizeComesWhole) {
+  Stop();
+  options_.data.path = folder_ + "/set.tar";
+  const std::string folders(3000, 'x');
+  std::string set;
+  for (int i = 0; i < 100; ++i)
+    set += prepare::TarEntry("././@LongLink", fmt::format("{}{}.jpg", folders, i), 'L') +
+           prepare::TarEntry("i.jpg", "no image");
+  ASSERT_TRUE(WriteFileAtomically(options_.data.path, set).ok());
+  Start();
+  Client client(options_.socket, With(JoinPacket("a"), "batch", 100));
+  EXPECT_TRUE(client.Next().empty());
+  const absl::StatusOr<Json> status = AskStatus(options_.socket);
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_GT(status->dump().size(), 256'000U);
+  EXPECT_EQ((*status)["corrupt"].size(), 100U);
 }
 
 TEST_F(ServiceTest, StatusCountsWhatIsLeftOutAndWhatIsRefused) {

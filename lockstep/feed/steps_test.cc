@@ -54,7 +54,40 @@ TEST(Steps, TheLastStepIsSharedEvenly) {
   EXPECT_EQ(cut.Share(80, 3).position, 101U);
 }
 
-TEST(Steps, FewerItemsThanRanksLeaveSomeWithNone) {
+// Whatever is left, nothing gets lost, no batch is longer than it may be, and none is empty.
+TEST(Steps, EachRankHasAnItemInEachStep) {
+  for (const uint64_t world : {1U, 2U, 3U, 4U, 7U}) {
+    for (const uint64_t batch : {2U, 3U, 8U}) {
+      for (uint64_t items = world; items < 4 * world * batch; ++items) {
+        const EpochCut cut{items, batch, world};
+        uint64_t position = 0, steps = 0;
+        for (; !cut.IsOver(position); ++steps) {
+          const uint64_t next = cut.Share(position, 0).next;
+          for (uint64_t rank = 0; rank < world; ++rank) {
+            const StepShare share = cut.Share(position, rank);
+            ASSERT_GE(share.items, 1U) << items << " " << batch << " " << world;
+            ASSERT_LE(share.items, batch);
+            ASSERT_EQ(share.position + share.items, rank + 1 < world ? cut.Share(position, rank + 1).position : next);
+            ASSERT_EQ(share.last, next == items);
+          }
+          position = next;
+        }
+        ASSERT_EQ(position, items);
+        ASSERT_EQ(steps, (items + cut.full() - 1) / cut.full());
+      }
+    }
+  }
+}
+
+TEST(Steps, TheLastButOneLeavesAnItemToEachRank) {
+  const EpochCut cut{.items = 33, .batch = 8, .world = 4};  // 29: 8, 7, 7, 7; then 4
+  EXPECT_EQ(cut.Share(0, 0).items, 8U);
+  EXPECT_EQ(cut.Share(0, 3).items, 7U);
+  EXPECT_FALSE(cut.Share(0, 3).last);
+  EXPECT_EQ(cut.Share(29, 3).items, 1U);
+}
+
+TEST(Steps, AWorldThatHasGrownMayLeaveSomeWithNone) {
   const EpochCut cut{.items = 42, .batch = 10, .world = 4};
   EXPECT_EQ(cut.Share(40, 1).items, 1U);
   EXPECT_EQ(cut.Share(40, 2).items, 0U);
@@ -66,6 +99,9 @@ TEST(Steps, DropLastEndsTheEpochWithItsLastFullStep) {
   EXPECT_TRUE(cut.Share(40, 0).last);
   EXPECT_TRUE(cut.IsOver(80));
   EXPECT_FALSE(cut.IsOver(67));
+  const EpochCut one_more{.items = 81, .batch = 10, .world = 4, .drop_last = true};
+  EXPECT_EQ(one_more.Share(40, 3).items, 10U);
+  EXPECT_TRUE(one_more.Share(40, 3).last);
 }
 
 }  // namespace

@@ -14,8 +14,9 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLongestName = 64;
 constexpr char kNameLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
-constexpr std::string_view kKeys[] = {"cache",    "documents", "end-token",   "listen",      "pack",   "policy",
-                                      "patience", "threads",   "ring-memory", "token-bytes", "tokens", "token-file"};
+constexpr std::string_view kKeys[] = {"cache",       "documents", "end-token", "listen",  "pack",
+                                      "policy",      "patience",  "tensor",    "threads", "ring-memory",
+                                      "token-bytes", "tokens",    "token-file"};
 
 bool IsUrl(std::string_view data) { return data.find("://") != std::string_view::npos; }
 

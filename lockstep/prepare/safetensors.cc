@@ -36,7 +36,8 @@ absl::StatusOr<Parsed::const_iterator> FindTensor(const Parsed& head, const std:
   auto only = head.end();
   for (auto it = head.begin(); it != head.end(); ++it) {
     if (it.key() == "__metadata__") continue;
-    if (only != head.end()) return InvalidArgument("it has several tensors: say which");
+    if (only != head.end())
+      return InvalidArgument("it has several tensors, such as {} and {}: name one by --tensor", only.key(), it.key());
     only = it;
   }
   if (only == head.end()) return InvalidArgument("it has no tensor");

@@ -406,7 +406,7 @@ TEST_F(RecordFile, RowsOfATensorAreItems) {
   ASSERT_EQ(source->size(), 2U);
   EXPECT_EQ(ReadItem(*source, 1), "def");
   EXPECT_EQ(source->BytesOf(1), 3U);
-  EXPECT_THAT(ErrorOf({.path = path}), HasSubstr("several tensors"));
+  EXPECT_THAT(ErrorOf({.path = path}), HasSubstr("several tensors, such as x and y: name one by --tensor"));
   EXPECT_THAT(ErrorOf({.path = path, .tensor = "z"}), HasSubstr("no tensor \"z\""));
   EXPECT_THAT(ErrorOf({.path = Write("b.safetensors", Safetensors(json, "abc")), .tensor = "x"}),
               HasSubstr("truncated"));

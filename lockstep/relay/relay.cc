@@ -54,7 +54,7 @@ class Inquiry {
           absl::StatusOr<Json> report = AskFar(far, context_);
           if (!report.ok()) report = Json{{"error", Message(report.status())}};
           complete(*report);
-          SendPacket(guest, report->dump(-1, ' ', false, Json::error_handler_t::replace)).IgnoreError();
+          SendText(guest, report->dump(-1, ' ', false, Json::error_handler_t::replace)).IgnoreError();
         }) {}
   ~Inquiry() {
     context_.TryCancel();

@@ -1,9 +1,11 @@
 """A rank's connection to `lockstep feed serve`: JSON packets over a SEQPACKET unix socket (docs/formats/feed.md)."""
 import contextlib
+import errno
 import json
 import os
 import pwd
 import socket
+import stat
 import time
 
 from . import _feed_ring
@@ -24,8 +26,11 @@ class Deadline:
         self.seconds = seconds
         self._end = time.monotonic() + seconds
 
+    def left(self):
+        return max(0.0, self._end - time.monotonic())
+
     def over(self):
-        return time.monotonic() >= self._end
+        return self.left() == 0
 
 
 class Link:
@@ -59,15 +64,22 @@ class Link:
 
 def _packet_of(request):
     try:
-        return json.dumps(request, allow_nan=False).encode()
+        return json.dumps(request, allow_nan=False, default=_of_numpy).encode()
     except (TypeError, ValueError) as error:
         named = ", ".join(f"{key}={value!r}" for key, value in request.items() if not _is_plain(value))
         raise FeedError(f"the service takes numbers, names and lists of them, found {named}") from error
 
 
+def _of_numpy(value):
+    """A number or an array of NumPy or torch, as Python's own."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{value!r} is no number, name or list")
+
+
 def _is_plain(value):
     try:
-        json.dumps(value, allow_nan=False)
+        json.dumps(value, allow_nan=False, default=_of_numpy)
     except (TypeError, ValueError):
         return False
     return True
@@ -99,32 +111,46 @@ def _goes_at_logout(runtime):
 
 
 def join(path, request, where, deadline, expected):
-    """A Link. FeedError if the service refuses, if there has been none unless one is `expected`, or if it is gone until the deadline. A service
-    that was killed has left its socket, one that ended has not."""
+    """A Link. FeedError if the service refuses, if there has been none unless one is `expected`, if it is gone until the deadline, or if what is
+    wrong won't pass. A service that was killed has left its socket, one that ended has not."""
     while True:
         try:
-            return _join(path, request, where)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) and not expected:
+            return _join(path, request, where, min(_ANSWER_S, deadline.left() + _RETRY_S))
+        except FileNotFoundError as error:
+            if not expected:
                 raise FeedError(f"{path}: no data service answers ({error.strerror}); start one: lockstep feed serve --data DIR") from None
-            if deadline.over():
-                why = f" ({error})" if isinstance(error, Elsewhere) else ""
-                raise FeedError(f"{path}: the data service has been gone for {deadline.seconds:g} s{why}") from None
+            why = ""
+        except (ConnectionError, socket.timeout, BlockingIOError) as error:  # the last: more wait to be let in than fit
+            if _is_no_socket(path):
+                raise FeedError(f"{path}: there is a file of that name which is no socket; expected that of a data service") from None
+            why = f" ({error})" if isinstance(error, (Elsewhere, socket.timeout)) else ""
+        except OSError as error:
+            raise FeedError(f"{path}: the data service can't be reached: {error.strerror or error}") from None
+        if deadline.over():
+            raise FeedError(f"{path}: the data service has been gone for {deadline.seconds:g} s{why}")
         time.sleep(_RETRY_S)
 
 
-def _join(path, request, where):
+def _is_no_socket(path):
+    try:
+        return not stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:  # it is gone by now
+        return False
+
+
+def _join(path, request, where, answer_s):
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        connection.settimeout(_ANSWER_S)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_PACKET)
+        connection.settimeout(answer_s)
         connection.connect(path)
         fds = []
-        where, mask = _set_of(where)
+        where, ids = _set_of(where)
+        packet = _packet_of({"op": "join", "version": _VERSION, "where": where, **request})
         try:
-            if mask is not None:
-                fds.append(_in_memory(mask))
-            packet = _packet_of({"op": "join", "version": _VERSION, "where": where, **request})
-            socket.send_fds(connection, [packet], fds)
+            if ids is not None:
+                fds.append(_in_memory(ids))
+            _send(connection, packet, fds)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -132,6 +158,16 @@ def _join(path, request, where):
     except BaseException:
         connection.close()
         raise
+
+
+def _send(connection, packet, fds):
+    try:
+        socket.send_fds(connection, [packet], fds)
+    except OSError as error:
+        if error.errno != errno.EMSGSIZE:
+            raise
+        raise FeedError(f"the request has {len(packet)} bytes, more than this system lets through at once (net.core.wmem_max): give `where` fewer "
+                        "labels, or the ids of the items, of which there may be any number") from None
 
 
 def _answered(connection):
@@ -158,12 +194,16 @@ def _set_of(where):
         return {"items": [where.start, where.stop]}, None
     import numpy
 
-    listed = numpy.asarray(where)
-    if listed.dtype == bool:
-        listed = numpy.flatnonzero(listed)
-    if listed.ndim != 1 or listed.dtype.kind not in "iu":
+    listed, of_mask = numpy.asarray(where), {}
+    if listed.ndim == 1 and listed.size == 0:
+        listed = listed.astype("<u8")  # of an empty list NumPy makes floats
+    if listed.ndim != 1 or listed.dtype.kind not in "biu":
         raise FeedError(f"where: expected a range, a dict, a boolean mask or ids, found {type(where).__name__} of {listed.dtype}")
-    return {"listed": len(listed)}, listed.astype("<u8").tobytes()
+    if listed.dtype == bool:
+        listed, of_mask = numpy.flatnonzero(listed), {"mask": len(listed)}
+    elif listed.size and listed.min() < 0:
+        raise FeedError(f"where: item {listed.min()}: expected ids from 0 on")
+    return {"listed": len(listed), **of_mask}, listed.astype("<u8").tobytes()
 
 
 def _in_memory(content):

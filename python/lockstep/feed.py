@@ -13,9 +13,12 @@ the loader goes on where it was; errors are FeedError, one sentence each.
 import collections.abc
 import functools
 import importlib
+import operator
 import os
 import sys
+import threading
 import time
+import warnings
 
 import numpy
 
@@ -67,7 +70,11 @@ class Flip:
 
 
 def _two(size):
-    return [size, size] if isinstance(size, int) else list(size)
+    try:
+        height, width = size if isinstance(size, collections.abc.Iterable) else (size, size)
+        return [operator.index(height), operator.index(width)]
+    except (TypeError, ValueError):
+        raise FeedError(f"transform: a size of {size!r}: expected whole pixels, or (height, width)") from None
 
 
 def _split(transform):
@@ -201,10 +208,13 @@ class Batch:
 
 
 class Loader:
-    """One rank's batches. `where`: which items, None for all: range(0, 1000), {"labels": ["cat", "dog"]}, or a boolean mask or array of ids.
+    """One rank's batches, for one thread at a time. `where`: which items, None for all: range(0, 1000), {"labels": ["cat", "dog"]} (names, or the
+    numbers that batches have as labels), or a boolean mask of the data set or array of ids. A last step that is not full is shared evenly, with an
+    item for each rank at least, but where `batch` is 1, or the world has grown in the middle of an epoch: there `len(batch)` may be 0.
     `prefetch`: batches that the service may be ahead, held ones included. `drop_last`: leave out a last step that is not full. `beside`: begin
     where other jobs of this seed are, so that all is shared from the first step on; False: at the beginning of the order, whoever else is there,
-    which is also what a job of several machines does whose services are not relays of one. `wait_s`: how long to wait for a service that was
+    which is also what a job of several machines does whose services are not relays of one; it is of one machine if LOCAL_WORLD_SIZE, as torchrun
+    sets it, is its world (srun and mpirun don't say: set it there). `wait_s`: how long to wait for a service that was
     killed, or a batch that doesn't come, until FeedError."""
 
     def __init__(self, dataset, *, job, batch, transform=None, where=None, seed=0, rank=None, world=None, prefetch=4, drop_last=False,
@@ -220,7 +230,12 @@ class Loader:
         beside = None if socket else _feed_link.socket_beside(dataset)
         self._socket = socket or beside or _feed_link.default_socket()
         self._link, self._ticket, self._begun, self._head = None, 0, (b"", 0), None
+        self._kept = None  # the slot of the next batch, if a function has raised on it
+        self._taking = threading.Lock()
         self._connect(_feed_link.Deadline(wait_s), expected=beside is not None)
+        if batch == 1 and rank == 0 and not drop_last and self._link.items % world:
+            warnings.warn(f"lockstep.feed: batch 1: the last step of an epoch has {self._link.items % world} items for {world} ranks, so some get a "
+                          "batch of none; drop_last=True leaves that step out", stacklevel=2)
 
     # ---- the epoch ----
 
@@ -234,13 +249,25 @@ class Loader:
 
     def next_batch(self):
         """The next batch, of the next epoch if this one is over."""
-        slot = self._next_slot()
-        self._ticket += 1
-        self._head = slot.head
-        if not self._functions:
-            return Batch(slot, self._link, ())
+        if not self._taking.acquire(blocking=False):
+            raise FeedError("two threads take batches of this loader at once: take them in one, or give each a loader with a `job` of its own")
+        try:
+            slot, self._kept = self._kept or self._next_slot(), None
+            batch = self._worked_on(slot) if self._functions else Batch(slot, self._link, ())
+            self._ticket += 1
+            self._head = slot.head
+            return batch
+        finally:
+            self._taking.release()
+
+    def _worked_on(self, slot):
+        """By the script's functions. If one raises, the batch is still the next."""
         begin = time.monotonic()
-        batch = Batch(slot, self._link, self._functions)
+        try:
+            batch = Batch(slot, self._link, self._functions)
+        except BaseException:
+            self._kept = slot
+            raise
         _feed_wait.functions_ran(self._request, time.monotonic() - begin)
         return batch
 
@@ -323,7 +350,7 @@ class Loader:
     def _disconnect(self):
         if self._link is not None:
             self._link.close()
-        self._link = None
+        self._link = self._kept = None
 
     def close(self):
         """The job has no more use for the service; batches it holds stay."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -104,6 +105,63 @@ class Feed(unittest.TestCase):
         self.assertEqual(((8, 32, 32, 3), torch.float32), (tuple(images.shape), images.dtype))
         self.assertLessEqual(images.max().item(), 1)
 
+    def test_a_batch_on_which_a_function_raises_is_still_the_next(self):
+        expected = stream_of(self.loader("whole"), 5)
+
+        def fails_twice(images, calls=[]):
+            calls.append(len(images))
+            if len(calls) in (3, 4):
+                raise KeyError(len(calls))
+            return images
+
+        loader, found = self.loader("whole2", transform=[RandomResizedCrop(64), Flip(), fails_twice]), []
+        for step in (0, 1, None, None, 2, 3, 4):
+            before = loader.state_dict()
+            if step is None:
+                self.assertRaises(KeyError, loader.next_batch)
+                self.assertEqual(before, loader.state_dict())
+            else:
+                found += loader.next_batch().ids.tolist()
+        self.assertEqual([item[1] for item in expected], found)
+
+    def test_a_state_of_before_a_function_raised_is_gone_on_from(self):
+        def fails(images):
+            if loader.epoch == 0 and not failed:
+                failed.append(True)
+                raise KeyError
+            return images
+
+        failed = []
+        loader = self.loader(transform=[CenterCrop(32), fails])
+        state = loader.state_dict()
+        self.assertRaises(KeyError, loader.next_batch)
+        loader.load_state_dict(state)
+        self.assertEqual(list(range(COUNT)), sorted(i for batch in loader for i in batch.ids.tolist()))
+
+    def test_two_threads_at_once_are_told(self):
+        entered, let_go = threading.Event(), threading.Event()
+
+        def waits(images):
+            entered.set()
+            let_go.wait(60)  # a second one that gets here is an error, and no hang
+            return images
+
+        loader = self.loader(transform=[CenterCrop(32), waits])
+        first = threading.Thread(target=loader.next_batch)
+        first.start()
+        entered.wait()
+        try:
+            with self.assertRaisesRegex(FeedError, "two threads take batches of this loader at once: take them in one"):
+                loader.next_batch()
+        finally:
+            let_go.set()
+            first.join()
+        self.assertEqual(1, loader.next_batch().step)
+
+    def test_batches_of_one_that_some_ranks_lack_are_said(self):
+        with self.assertWarnsRegex(UserWarning, "the last step of an epoch has 1 items for 5 ranks"):
+            self.loader(batch=1, world=5, rank=0)
+
     def test_images_that_were_put_in_their_place_are_those_of_torch(self):
         batch = next(iter(self.loader()))
         raw = batch.images
@@ -193,8 +251,13 @@ class Feed(unittest.TestCase):
             loader = self.loader(where=where, batch=4)
             self.assertEqual(list(ids), sorted(i for batch in loader for i in batch.ids.tolist()))
             loader.close()
-        photo = self.loader(where={"labels": ["photo03"]})
-        self.assertEqual({3}, {label for batch in photo for label in batch.labels.tolist()})
+        for label in ("photo03", 3, numpy.int64(3)):
+            photo = self.loader(where={"labels": [label]})
+            self.assertEqual({3}, {label for batch in photo for label in batch.labels.tolist()})
+            photo.close()
+
+    def test_numbers_may_be_numpys(self):
+        self.assertEqual(4, len(self.loader(batch=numpy.int64(4), seed=numpy.uint32(7), transform=[CenterCrop(numpy.int64(64))]).next_batch()))
 
     # ---- faults ----
 
@@ -238,24 +301,33 @@ class Feed(unittest.TestCase):
                 os.rename(path, self.service.socket)
 
     def test_batches_of_a_service_that_is_gone_stay(self):
-        loader = self.loader(wait_s=0.3)
+        loader = self.loader(wait_s=2)
         batch = loader.next_batch()
         before = batch.images.copy()
         self.service.kill()
-        with self.assertRaisesRegex(FeedError, "the data service has been gone for 0.3 s"):
+        with self.assertRaisesRegex(FeedError, "the data service has been gone for 2 s"):
             while True:
                 loader.next_batch()
         self.assertTrue((before == batch.images).all())
 
     def test_a_service_that_stands_still_is_an_error_and_no_hang(self):
-        loader = self.loader(wait_s=0.3, prefetch=2)
+        loader = self.loader(wait_s=2, prefetch=2)
         self.service.process.send_signal(signal.SIGSTOP)
         try:
-            with self.assertRaisesRegex(FeedError, "prepared no batch for 0.3 s"):
+            with self.assertRaisesRegex(FeedError, "prepared no batch for 2 s"):
                 for _ in range(5):
                     loader.next_batch()
         finally:
             self.service.process.send_signal(signal.SIGCONT)
+
+    def test_a_service_that_stands_still_is_not_waited_for_longer_when_joining(self):
+        self.service.process.send_signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        try:
+            self.assertIn("the data service has been gone for 0.3 s (timed out)", self.refusal(wait_s=0.3))
+        finally:
+            self.service.process.send_signal(signal.SIGCONT)
+        self.assertLess(time.monotonic() - begin, 20)  # of the 30 that an answer may take
 
     def test_a_killed_job_is_reaped(self):
         script = f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport feed_service, lockstep.feed, os, signal\n" \
@@ -344,12 +416,26 @@ class Feed(unittest.TestCase):
             self.assertIn("a sound can't be mirrored; leave out Flip", self.refusal(transform=steps))
         self.assertIn("crop of 300 x 300 is larger", self.refusal(transform=[CenterCrop(300)]))
         self.assertIn('no label "cat"', self.refusal(where={"labels": ["cat"]}))
+        self.assertIn("has no label 96; it has ", self.refusal(where={"labels": [96]}))
+        self.assertIn("label -1: expected a name, or a number", self.refusal(where={"labels": [-1]}))
         self.assertIn(f"item {COUNT} is beyond", self.refusal(where=[COUNT]))
+        self.assertIn("item -1: expected ids from 0 on", self.refusal(where=[3, -1]))
+        self.assertIn("empty list of ids", self.refusal(where=[]))
+        self.assertIn(f"from 0 to before 1000000: expected some of the {COUNT}", self.refusal(where=range(10**6)))
+        self.assertIn(f"a mask of 95 items, and images has {COUNT}", self.refusal(where=numpy.ones(COUNT - 1, bool)))
+        for size in (8.5, (8.9, 8.2), (8, 8, 8), "8"):
+            with self.assertRaisesRegex(FeedError, "expected whole pixels, or .height, width."):
+                CenterCrop(size)
         self.assertIn("empty list of ids", self.refusal(where=numpy.zeros(COUNT, bool)))
         self.assertIn('no label "1st"', self.refusal(where={"labels": ["1st"]}))
         self.assertIn("expected a range, a dict", self.refusal(where="label < 3"))
         self.assertIn("found recipe={", self.refusal(transform=[RandomResizedCrop(32), Flip(float("nan"))]))
         self.assertIn("no data service answers", self.refusal(socket="/tmp/nobody.sock"))
+        self.assertIn("no label", self.refusal(where={"labels": [f"n{number:08}" for number in range(25000)]}))
+        self.assertIn("more than this system lets through at once", self.refusal(where={"labels": ["n" * (1 << 20)] * 8}))
+        self.assertIn("can't be reached: Not a directory", self.refusal(socket=__file__ + "/feed.sock"))
+        self.assertIn("can't be reached: AF_UNIX path too long", self.refusal(socket="/tmp/" + 200 * "x"))
+        self.assertIn("a file of that name which is no socket", self.refusal(socket=__file__))
         self.loader("twice")
         self.assertIn('job "twice" has a rank 0 already', self.refusal(job="twice"))
         with self.assertRaisesRegex(FeedError, 'there is no data set "imagenet"'):

@@ -296,6 +296,16 @@ class Bfloat16(Case):
                 self.assertEqual((torch.bfloat16, (8, 1, 3)), (part.dtype, tuple(part.shape)))
                 self.assertTrue(torch.equal(part, rows[:, :1]))
 
+    def test_of_several_tensors_the_one_that_is_named(self):
+        rows = numpy.arange(64, dtype="<u4").reshape(16, 4)
+        tensors = {name: {"dtype": "U32", "shape": rows.shape, "data_offsets": [i * rows.nbytes, (i + 1) * rows.nbytes]} for i, name in enumerate("xy")}
+        head, path = json.dumps(tensors).encode(), f"{self.folder}/xy.safetensors"
+        pathlib.Path(path).write_bytes(struct.pack("<Q", len(head)) + head + rows.tobytes() + (rows + 100).tobytes())
+        self.assertIn("several tensors, such as x and y: name one by --tensor", refused("--data", path))
+        with Service(path, "--tensor", "y") as service:
+            batch = next(iter(self.loader(service, batch=8)))
+            numpy.testing.assert_array_equal(rows[batch.ids] + 100, batch.images)
+
 
 if __name__ == "__main__":
     unittest.main()
