@@ -213,7 +213,7 @@ TEST_F(ServiceTest, TheSocketOfALivingServiceIsNotTaken) {
 
 // Each round as after a kill: what is there is a socket at which nobody answers.
 TEST_F(ServiceTest, OfSeveralThatStartAtOnceOneDoes) {
-  const std::string path = folder_ + "/shared";
+  const std::string path = folder_ / "shared";
   for (int round = 0; round < 50; ++round) {
     std::atomic<int> opened = 0, refused = 0;
     std::barrier together(4);
@@ -239,7 +239,7 @@ TEST_F(ServiceTest, OfSeveralThatStartAtOnceOneDoes) {
 
 TEST_F(ServiceTest, TheSocketOfTheNextOneStays) {
   Poller poller;
-  const std::string path = folder_ + "/shared";
+  const std::string path = folder_ / "shared";
   std::unique_ptr<Door> before = *Door::Open(path, poller);
   std::filesystem::remove(path);
   const std::unique_ptr<Door> next = *Door::Open(path, poller);
@@ -315,7 +315,7 @@ TEST_F(ServiceTest, StatusCountsWhatIsShared) {
 // Of more than a packet holds: here by names of items, as it is by the ranks of a large job.
 TEST_F(ServiceTest, AStatusOfAnySizeComesWhole) {
   Stop();
-  options_.data.path = folder_ + "/set.tar";
+  options_.data.path = folder_ / "set.tar";
   const std::string folders(3000, 'x');
   std::string set;
   for (int i = 0; i < 100; ++i)
