@@ -75,7 +75,11 @@ Json Body(const LoopBegan& event) {
   if (event.unseen) json["unseen"] = true;
   return json;
 }
-Json Body(const CaughtUp& event) { return {{"progress", ProgressJson(event.progress)}}; }
+Json Body(const CaughtUp& event) {
+  Json json = {{"progress", ProgressJson(event.progress)}};
+  if (event.finite) json["finite"] = true;
+  return json;
+}
 Json Body(const ProgressSeen& event) {
   return {{"progress", ProgressJson(event.progress)}, {"step_time_s", event.step_time.value}};
 }
@@ -124,7 +128,7 @@ Json Body(const AgentLost& event) {
   return {{"node", event.node}, {"name", event.name}, {"why", event.why}, {"since_ns", event.since.value}};
 }
 Json Body(const AgentBack& event) { return {{"node", event.node}}; }
-Json Body(const AgentGone& event) { return {{"node", event.node}, {"why", event.why}, {"node_name", event.name}}; }
+Json Body(const AgentGone& event) { return {{"node", event.node}, {"why", event.why}}; }
 Json Body(const StandbyCame& event) { return {{"node", NodeJson(event.node)}}; }
 Json Body(const StandbyLeft& event) { return {{"token", event.token}}; }
 Json Body(const JournalBehind& event) { return {{"seen", event.seen.value()}}; }
@@ -279,7 +283,9 @@ void Read(Fields& fields, LoopBegan& event) {
   event = {ReadEpoch(fields), fields.Time("begin_ns"), ReadCheckpoint(fields, "restored"),
            ReadOptionalFlag(fields, "unseen")};
 }
-void Read(Fields& fields, CaughtUp& event) { event = {ReadEpoch(fields), ReadProgress(fields)}; }
+void Read(Fields& fields, CaughtUp& event) {
+  event = {ReadEpoch(fields), ReadProgress(fields), ReadOptionalFlag(fields, "finite")};
+}
 void Read(Fields& fields, ProgressSeen& event) {
   event = {ReadEpoch(fields), ReadProgress(fields)};
   if (fields.Optional("step_time_s")) event.step_time = {fields.Number("step_time_s")};
@@ -312,10 +318,7 @@ void Read(Fields& fields, AgentLost& event) {
   event = {fields.Int32("node"), fields.Text("name"), fields.Text("why"), fields.Time("since_ns")};
 }
 void Read(Fields& fields, AgentBack& event) { event = {fields.Int32("node")}; }
-void Read(Fields& fields, AgentGone& event) {
-  event = {fields.Int32("node"), fields.Text("why")};
-  if (fields.Optional("node_name") != nullptr) event.name = fields.Text("node_name");
-}
+void Read(Fields& fields, AgentGone& event) { event = {fields.Int32("node"), fields.Text("why")}; }
 void Read(Fields& fields, StandbyCame& event) { event = {Nested(fields, fields.Child("node"), "node", ReadNode)}; }
 void Read(Fields& fields, StandbyLeft& event) { event = {fields.Text("token")}; }
 void Read(Fields& fields, JournalBehind& event) { event = {EpochId(fields.Unsigned("seen"))}; }

@@ -90,6 +90,7 @@ struct LoopBegan {
 struct CaughtUp {
   EpochId epoch;
   Progress progress;
+  bool finite = false;  // the loss of every rank is a finite number, and was not
 };  // the lost steps have been computed again; of a job that tells no steps: nothing is seen to keep it any more
 struct ProgressSeen {
   EpochId epoch;
@@ -156,7 +157,6 @@ struct AgentBack {
 struct AgentGone {
   int node = 0;
   std::string why;
-  std::string name{};  // of the node
 };
 // An agent came that has no place in the job: it waits for one, with its Python warm.
 struct StandbyCame {
@@ -223,9 +223,9 @@ struct ClusterDid {
   std::string text;     // one sentence
 };
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
-inline constexpr char kKillCoordinator[] = "kill-coordinator", kKillStarter[] = "kill-starter";
+inline constexpr char kKillCoordinator[] = "kill-coordinator";
 inline constexpr char kKillDrill[] = "kill", kExitDrill[] = "exit", kNanDrill[] = "nan";
-inline constexpr char kCutLink[] = "cut-link";  // of the node that has the rank
+inline constexpr char kKillStarter[] = "kill-starter", kCutLink[] = "cut-link";  // of the node that has the rank
 struct Drilled {
   EpochId epoch;
   std::string fault;       // "kill"

@@ -24,7 +24,7 @@ TEST(Watcher, AnEndForALostNodeJoinsTheIncidentThatIsOpen) {
     if (!crashed_first) job.Hear(14, AgentLost{1, "b", "its connection was lost", At(14)});
     job.Hear(15, Killed(1, 0, SIGKILL, {}, 15));
     if (crashed_first) job.Hear(16, AgentLost{1, "b", "its connection was lost", At(16)});
-    job.Hear(90, AgentGone{1, "its agent is silent", "b"});
+    job.Hear(90, AgentGone{1, "its agent is silent"});
     EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(1)}),
               crashed_first ? "announce 1, announce 2, finish 3" : "announce 2, announce 1, finish 3");
     ASSERT_EQ(job.state.incidents.size(), 2u);
@@ -33,6 +33,22 @@ TEST(Watcher, AnEndForALostNodeJoinsTheIncidentThatIsOpen) {
                                                        : "node b is lost, and its ranks with it: its agent is silent");
     EXPECT_EQ(job.Incident(crashed_first ? 0 : 1).findings.size(), 2u);
   }
+}
+
+TEST(Watcher, AnEndForALostNodeIsNotHiddenByWhatWasOnlyNamed) {
+  Scenario job = WithStandby();
+  job.Hear(13, StandbyLeft{"s's"});
+  incident::Finding slow;
+  slow.syndrome = incident::Syndrome::kNonCommunicationSlow;
+  slow.suspects = {incident::SuspectRank(RankId(0))};
+  slow.evidence = {"it is slow"};
+  slow.certain = true;
+  slow.since = At(13);
+  EXPECT_EQ(job.Hear(14, Suspected{EpochId(1), slow, Step(10, 12)}), "announce 1");
+  job.Hear(15, AgentLost{1, "b", "its connection was lost", At(15)});
+  job.Hear(90, AgentGone{1, "its agent is silent"});
+  EXPECT_EQ(job.Headline(0), "node b is lost, and its ranks with it: its agent is silent");
+  EXPECT_EQ(job.Incident(0).findings.size(), 2u);
 }
 
 TEST(Standby, TakesThePlaceOfALostNode) {
@@ -113,6 +129,31 @@ TEST(Standby, ThatHasLeftOrDoesNotFitReplacesNobody) {
   larger.Hear(13, StandbyLeft{"s's"});
   larger.Hear(13, StandbyCame{{"s", 4, "s's"}});
   EXPECT_EQ(larger.Hear(90, AgentGone{1, "its agent is silent"}), "kill 1 after 0 s, wait 120 s for the end");
+}
+
+// The machine of c is booted anew, and b is lost before c counts as gone.
+TEST(Standby, WithTheNameOfANodeTakesItsPlaceAlone) {
+  JobSpec spec;
+  spec.standbys = 1;
+  Scenario job = OfNodes({"a", "b", "c"}, std::move(spec));
+  job.Hear(20, AgentLost{2, "c", "its connection was lost", At(20)});
+  job.Hear(24, StandbyCame{{"c", 2, "c booted anew"}});
+  EXPECT_EQ(job.Hear(25, AgentLost{1, "b", "its connection was lost", At(25)}), "announce 2");
+  EXPECT_FALSE(IsReplaceable(job.state, 1));
+  job.Hear(25.2, LostPeer(1, 0, Step(12, 19), 25.1));
+  EXPECT_THAT(job.Hear(26.2, SecondaryGraceOver{EpochId(1)}), testing::HasSubstr("seat 2"));
+  EXPECT_EQ(job.state.spec.nodes[1].name, "b");
+  EXPECT_EQ(job.state.spec.nodes[2].token, "c booted anew");
+}
+
+TEST(Standby, WithTheNameOfTheLostNodeIsPreferred) {
+  Scenario job = WithStandby();
+  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
+  job.Hear(21, StandbyCame{{"b", 2, "b booted anew"}});
+  job.Hear(30, AgentGone{1, "its agent is silent"});
+  EXPECT_EQ(job.state.spec.nodes[1].token, "b booted anew");
+  ASSERT_EQ(job.state.standbys.size(), 1u);
+  EXPECT_EQ(job.state.standbys[0].name, "s");
 }
 
 TEST(Standby, IsNotTouchedByWhoOnlyObserves) {
