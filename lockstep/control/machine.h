@@ -201,6 +201,9 @@ std::vector<Command> PendingCommands(const State& state);
 // The world may grow, and has waited for a restart long enough: GrowthDue.
 bool IsGrowthDue(const State& state, Nanos now);
 
+// Which of these standbys would take this node's place: one that has as many ranks; rather the one of its own name, and
+// none that has another node's.
+std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node, const std::vector<NodeSpec>& standbys);
 // A standby could take this node's place.
 bool IsReplaceable(const State& state, int node);
 

@@ -57,10 +57,7 @@ void Await(Turn& turn, int node) {
 }
 
 std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node) {
-  const auto& nodes = state.spec.nodes;
-  if (node < 0 || node >= static_cast<int>(nodes.size())) return state.standbys.end();
-  return std::find_if(state.standbys.begin(), state.standbys.end(),
-                      [&](const NodeSpec& standby) { return standby.ranks == nodes[static_cast<size_t>(node)].ranks; });
+  return StandbyFor(state, node, state.standbys);
 }
 
 std::string WhoIsLost(const State& state, const AgentGone& event) {
@@ -162,6 +159,21 @@ void TakeVacantPlace(Turn& turn) {
 }
 
 }  // namespace
+
+// Nodes are told apart by their names.
+std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node, const std::vector<NodeSpec>& standbys) {
+  const auto& nodes = state.spec.nodes;
+  if (node < 0 || node >= static_cast<int>(nodes.size())) return standbys.end();
+  const NodeSpec& place = nodes[static_cast<size_t>(node)];
+  const auto is_same = [&](const NodeSpec& standby) {
+    return standby.ranks == place.ranks && standby.name == place.name;
+  };
+  const auto is_new = [&](const NodeSpec& standby) {
+    return standby.ranks == place.ranks && std::ranges::find(nodes, standby.name, &NodeSpec::name) == nodes.end();
+  };
+  const auto same = std::ranges::find_if(standbys, is_same);
+  return same != standbys.end() ? same : std::ranges::find_if(standbys, is_new);
+}
 
 bool HasStandbyFor(const State& state, int node) { return StandbyFor(state, node) != state.standbys.end(); }
 

@@ -115,6 +115,31 @@ TEST(Standby, ThatHasLeftOrDoesNotFitReplacesNobody) {
   EXPECT_EQ(larger.Hear(90, AgentGone{1, "its agent is silent"}), "kill 1 after 0 s, wait 120 s for the end");
 }
 
+// The machine of c is booted anew, and b is lost before c counts as gone.
+TEST(Standby, WithTheNameOfANodeTakesItsPlaceAlone) {
+  JobSpec spec;
+  spec.standbys = 1;
+  Scenario job = OfNodes({"a", "b", "c"}, std::move(spec));
+  job.Hear(20, AgentLost{2, "c", "its connection was lost", At(20)});
+  job.Hear(24, StandbyCame{{"c", 2, "c booted anew"}});
+  EXPECT_EQ(job.Hear(25, AgentLost{1, "b", "its connection was lost", At(25)}), "announce 2");
+  EXPECT_FALSE(IsReplaceable(job.state, 1));
+  job.Hear(25.2, LostPeer(1, 0, Step(12, 19), 25.1));
+  EXPECT_THAT(job.Hear(26.2, SecondaryGraceOver{EpochId(1)}), testing::HasSubstr("seat 2"));
+  EXPECT_EQ(job.state.spec.nodes[1].name, "b");
+  EXPECT_EQ(job.state.spec.nodes[2].token, "c booted anew");
+}
+
+TEST(Standby, WithTheNameOfTheLostNodeIsPreferred) {
+  Scenario job = WithStandby();
+  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
+  job.Hear(21, StandbyCame{{"b", 2, "b booted anew"}});
+  job.Hear(30, AgentGone{1, "its agent is silent"});
+  EXPECT_EQ(job.state.spec.nodes[1].token, "b booted anew");
+  ASSERT_EQ(job.state.standbys.size(), 1u);
+  EXPECT_EQ(job.state.standbys[0].name, "s");
+}
+
 TEST(Standby, IsNotTouchedByWhoOnlyObserves) {
   Scenario job = WithStandby(OnlyObserved());
   job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});

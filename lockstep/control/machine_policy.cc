@@ -58,9 +58,7 @@ void Complete(const State& state, std::vector<Culprit>& culprits) {
   for (Culprit& culprit : culprits) {
     if (state.vacated.contains(culprit.node)) continue;  // it is out already
     if (!named.insert(culprit.node).second) continue;
-    const auto index = static_cast<size_t>(culprit.node);
-    const int ranks = index < state.spec.nodes.size() ? state.spec.nodes[index].ranks : 0;
-    const auto fits = std::find_if(standbys.begin(), standbys.end(), [&](const auto& s) { return s.ranks == ranks; });
+    const auto fits = StandbyFor(state, culprit.node, standbys);
     culprit.replaceable = fits != standbys.end();
     if (culprit.replaceable) standbys.erase(fits);
     if (!culprit.replaceable && gone.insert(culprit.node).second) {

@@ -38,16 +38,19 @@ std::vector<NodeSpec> Without(const State& state, const std::set<int>& gone) {
   return left;
 }
 
-// So many of those that stand by, in the order of their coming, would make the world larger.
-size_t CountJoining(const State& state, const std::vector<NodeSpec>& left) {
-  if (!MayChange(state) || !state.may_grow || state.spec.observe_only || state.spec.policy.dry_run) return 0;
-  if (left.size() < 2 && state.frontier >= 0) return 0;  // a node alone has no keeper, from whom others could have it
+// Those that stand by and would make the world larger, in the order of their coming. One with the name of a node that
+// is left waits for that one's place: nodes are told apart by their names.
+std::vector<NodeSpec> JoiningTo(const std::vector<NodeSpec>& left, const State& state) {
+  if (!MayChange(state) || !state.may_grow || state.spec.observe_only || state.spec.policy.dry_run) return {};
+  if (left.size() < 2 && state.frontier >= 0) return {};  // a node alone has no keeper, from whom others could have it
   const size_t room = static_cast<size_t>(state.spec.most_nodes) - std::min(left.size(), size_t(state.spec.most_nodes));
-  for (size_t count = std::min(room, state.standbys.size()); count > 0; --count) {
-    const std::vector<NodeSpec> joining(state.standbys.begin(), state.standbys.begin() + static_cast<long>(count));
-    if (LayoutAllows(state, RanksOf(left) + RanksOf(joining))) return count;
+  std::vector<NodeSpec> joining;
+  for (const NodeSpec& standby : state.standbys) {
+    const bool is_new = std::ranges::find(left, standby.name, &NodeSpec::name) == left.end();
+    if (is_new && joining.size() < room) joining.push_back(standby);
   }
-  return 0;
+  while (!joining.empty() && !LayoutAllows(state, RanksOf(left) + RanksOf(joining))) joining.pop_back();
+  return joining;
 }
 
 // Of what is known by node; of those that are gone, nothing.
@@ -82,19 +85,20 @@ void TakeWorld(State& state, std::vector<NodeSpec> nodes) {
 std::optional<Resize> SettleWorld(Turn& turn) {
   State& state = turn.state;
   std::vector<NodeSpec> nodes = Without(state, state.vacated);
-  const size_t joining = CountJoining(state, nodes);
-  if (state.vacated.empty() && joining == 0) return std::nullopt;
+  const std::vector<NodeSpec> joining = JoiningTo(nodes, state);
+  if (state.vacated.empty() && joining.empty()) return std::nullopt;
   const size_t nodes_before = state.spec.nodes.size();
   const int ranks_before = state.spec.ranks;
   Resize change;
   for (size_t i = 0; i < nodes_before; ++i)
     if (!state.vacated.contains(static_cast<int>(i))) change.from.push_back(static_cast<int>(i));
-  change.from.resize(nodes.size() + joining, -1);
-  const auto end = state.standbys.begin() + static_cast<long>(joining);
-  for (auto joins = state.standbys.begin(); joins != end; ++joins) state.joining.insert(joins->token);
-  nodes.insert(nodes.end(), state.standbys.begin(), end);
-  state.standbys.erase(state.standbys.begin(), end);
-  if (joining > 0) state.grown = turn.at;
+  change.from.resize(nodes.size() + joining.size(), -1);
+  for (const NodeSpec& joins : joining) {
+    state.joining.insert(joins.token);
+    std::erase(state.standbys, joins);
+  }
+  nodes.insert(nodes.end(), joining.begin(), joining.end());
+  if (!joining.empty()) state.grown = turn.at;
   state.world_since = EpochId(state.epoch.value() + 1);
   state.vacated.clear();
   Renumber(state, change.from);
@@ -165,7 +169,7 @@ void UndoGrowth(Turn& turn, const std::string& why) {
 
 void NoteRoom(Turn& turn) {
   State& state = turn.state;
-  const bool room = CountJoining(state, Without(state, state.vacated)) > 0;
+  const bool room = !JoiningTo(Without(state, state.vacated), state).empty();
   if (!room) state.room_since = {};
   if (room && state.room_since.value == 0) state.room_since = turn.at;
 }
@@ -174,7 +178,7 @@ bool IsGrowthDue(const State& state, Nanos now) {
   const bool trains = state.mode == Mode::kRunning && state.in_loop && !state.paused && !state.open;
   const int64_t began = state.restore ? state.restore->step : -1;
   if (!trains || state.room_since.value == 0 || state.progress.step <= began) return false;
-  if (CountJoining(state, state.spec.nodes) == 0) return false;  // there was room, before the job went on
+  if (JoiningTo(state.spec.nodes, state).empty()) return false;  // there was room, before the job went on
   const bool soon = state.grown.value != 0 && now - state.grown < ToNanos(state.spec.policy.grow_every);
   return !soon && now - state.room_since >= ToNanos(state.spec.policy.grow_after);
 }
@@ -183,8 +187,7 @@ void On(Turn& turn, const GrowthDue&) {
   const State& state = turn.state;
   if (!IsGrowthDue(state, turn.at)) return Ignore(turn);
   std::string names;
-  for (size_t i = 0; i < CountJoining(state, state.spec.nodes); ++i)
-    names += (names.empty() ? "" : ", ") + state.standbys[i].name;
+  for (const NodeSpec& joins : JoiningTo(state.spec.nodes, state)) names += (names.empty() ? "" : ", ") + joins.name;
   incident::Finding finding;
   finding.syndrome = incident::Syndrome::kUpdate;
   finding.suspects = {{incident::Suspect::Kind::kSoftware, "the world"}};

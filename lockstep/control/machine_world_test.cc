@@ -270,6 +270,20 @@ TEST(World, OneNodeAloneDoesNotRestartInOrderToGrow) {
   EXPECT_FALSE(IsGrowthDue(job.state, At(100))) << "nobody could have its state";
 }
 
+TEST(World, HasNoNodeTwice) {
+  Scenario job = Smaller();
+  job.Hear(30, StandbyLeft{"s's"});
+  job.Hear(30, AgentLost{1, "c", "its connection was lost", At(30)});
+  job.Hear(30, StandbyCame{{"c", 2, "c booted anew"}});
+  EXPECT_EQ(job.state.room_since, Nanos{});
+  job.Hear(30, kStandby);
+  job.Hear(60, GrowthDue{EpochId(2)});
+  job.Hear(60.1, EpochStopped{EpochId(2)});
+  EXPECT_THAT(Names(job), ElementsAre("a", "c", "s"));
+  ASSERT_EQ(job.state.standbys.size(), 1u);
+  EXPECT_EQ(job.state.standbys[0].token, "c booted anew");
+}
+
 TEST(World, WhoTookThePlaceOfOneThatJoinsJoins) {
   Scenario job = Smaller();
   job.Hear(60, GrowthDue{EpochId(2)});

@@ -14,8 +14,7 @@ int CountAwaited(const State& state) {
   if (state.mode == Mode::kStopping) nodes.insert(state.fault.stuck.begin(), state.fault.stuck.end());
   int count = 0;
   for (const int node : nodes) {
-    const int ranks = state.spec.nodes[static_cast<size_t>(node)].ranks;
-    const auto fits = std::find_if(standbys.begin(), standbys.end(), [&](const auto& s) { return s.ranks == ranks; });
+    const auto fits = StandbyFor(state, node, standbys);
     fits != standbys.end() ? void(standbys.erase(fits)) : void(++count);
   }
   return count;
