@@ -533,12 +533,12 @@ void Node::TickFollowing() {
   const std::string problem = why.empty()
                                   ? fmt::format("not all nodes are at {} yet", spec_.coordinator)
                                   : fmt::format("the coordinator at {} is out of reach: {}", spec_.coordinator, why);
-  if (!agent_ || adopting_) {
-    if (!waiting_told_ && now - begun_ > ToNanos(Seconds{2})) {
-      waiting_told_ = true;
-      view_.Line(problem + "; waiting for it");
-    }
-    if (!agent_ && now - begun_ > ToNanos(options_.nodes.join_timeout))
+  if ((!agent_ || adopting_) && !waiting_told_ && now - begun_ > ToNanos(Seconds{2})) {
+    waiting_told_ = true;
+    view_.Line(problem + "; waiting for it");
+  }
+  if (!agent_) {
+    if (now - begun_ > ToNanos(options_.nodes.join_timeout))
       Fail(MakeError(absl::StatusCode::kDeadlineExceeded,
                      fmt::format("{}; gave up after {} s (--rdzv-conf join_timeout=SECONDS)", problem,
                                  options_.nodes.join_timeout.value)));

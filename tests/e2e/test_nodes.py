@@ -127,6 +127,23 @@ class Nodes(NodesTest):
         self.assertIn("is out of reach", self.b.stderr())
         self.a.assert_undisturbed_result(LONG)
 
+    def test_an_agent_that_finds_another_run_ends_its_ranks(self):
+        port = free_port()
+        self.a, self.b = (self.node(index, port, *ddp(LONG, step_time=0.1)) for index in range(2))
+        self.a.wait_for_step(5)
+        starter = self.a.starter()
+        for run in self.a, self.b:
+            run.watcher.kill()
+            run.watcher.wait()
+        os.kill(starter, signal.SIGKILL)
+        path = self.b.dir / "run.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"adoption_s": 5}))
+        self.coordinate([BINARY, "coordinator", "--no-view", "--run", str(self.folder() / "other"), "--listen", f"127.0.0.1:{port}"])
+        self.b.resume()
+        self.b.wait("the other run", lambda: "our coordinator is looked for further" in self.b.stderr())
+        self.b.finish(3)
+        self.assertIn("no rank of this node has finished a step since", self.b.stderr())
+
     def test_coordinator_of_its_own(self):
         port, folder = free_port(), self.folder()
         lead = [BINARY, "coordinator", "--no-view", "--allow-drill", "--run", str(folder / "lead")]
