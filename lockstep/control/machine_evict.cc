@@ -84,12 +84,12 @@ Finding LossOf(const std::string& name, const std::string& why, Nanos since) {
   return finding;
 }
 
-// The open incident has it, or a new one, which it leads if it began first.
+// The open incident has it, or a new one, which it leads unless a culprit that began before it does.
 void Join(Turn& turn, Finding finding) {
   EnsureIncident(turn);
   auto& findings = Open(turn.state).findings;
-  const bool was_first = findings.empty() || finding.since <= incident::Lead(Open(turn.state)).since;
-  findings.insert(was_first ? findings.begin() : findings.end(), std::move(finding));
+  const bool leads = !turn.state.fault.led || finding.since <= incident::Lead(Open(turn.state)).since;
+  findings.insert(leads ? findings.begin() : findings.end(), std::move(finding));
 }
 
 Nanos LostSince(const Turn& turn, int node) {

@@ -35,6 +35,22 @@ TEST(Watcher, AnEndForALostNodeJoinsTheIncidentThatIsOpen) {
   }
 }
 
+TEST(Watcher, AnEndForALostNodeIsNotHiddenByWhatWasOnlyNamed) {
+  Scenario job = WithStandby();
+  job.Hear(13, StandbyLeft{"s's"});
+  incident::Finding slow;
+  slow.syndrome = incident::Syndrome::kNonCommunicationSlow;
+  slow.suspects = {incident::SuspectRank(RankId(0))};
+  slow.evidence = {"it is slow"};
+  slow.certain = true;
+  slow.since = At(13);
+  EXPECT_EQ(job.Hear(14, Suspected{EpochId(1), slow, Step(10, 12)}), "announce 1");
+  job.Hear(15, AgentLost{1, "b", "its connection was lost", At(15)});
+  job.Hear(90, AgentGone{1, "its agent is silent"});
+  EXPECT_EQ(job.Headline(0), "node b is lost, and its ranks with it: its agent is silent");
+  EXPECT_EQ(job.Incident(0).findings.size(), 2u);
+}
+
 TEST(Standby, TakesThePlaceOfALostNode) {
   Scenario job = WithStandby();
   EXPECT_EQ(job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)}), "announce 1") << "its ranks train on";
