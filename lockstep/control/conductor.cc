@@ -400,7 +400,7 @@ void Conductor::TakeForGone(int node, Nanos now) {
   std::string why = fmt::format("its agent has not been heard of for {:.0f} s", ToSeconds(now - since).value);
   if (const auto others = LostBeside(node); !others.empty() && IsEnd(state_, node, now))
     why += fmt::format("; nor of node {}", fmt::join(others, ", "));
-  Handle(AgentGone{node, why, NameOf(node)});
+  Handle(AgentGone{node, why});
   if (state_.spec.nodes != before) return;  // this number may be another one's now
   if (state_.awaited.contains(node)) Put(node, Standing::kLost, since);
   if (state_.mode == Mode::kFinishing) Handle(fleet_->Gone(node));

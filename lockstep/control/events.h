@@ -156,7 +156,6 @@ struct AgentBack {
 struct AgentGone {
   int node = 0;
   std::string why;
-  std::string name{};  // of the node
 };
 // An agent came that has no place in the job: it waits for one, with its Python warm.
 struct StandbyCame {

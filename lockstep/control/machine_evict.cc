@@ -15,6 +15,8 @@ constexpr Seconds kAgentLimit{65};
 // Where another machine can take its place, a node need not come back. Longer than a link that is cut for some seconds.
 constexpr Seconds kReplaceableLimit{10};
 
+const std::string& NodeName(const State& state, int node) { return state.spec.nodes[static_cast<size_t>(node)].name; }
+
 // Its ranks may be lost for good, by anybody's word but a coordinator's that only says what it would do.
 bool MayLose(const State& state) {
   const std::vector<std::string>& roles = state.spec.policy.may_evict;
@@ -50,7 +52,7 @@ void Await(Turn& turn, int node) {
   incident.actions.push_back(
       {ActionKind::kNote,
        fmt::format("nobody stands by for node {}: another machine is asked for, and awaited for {:g} s",
-                   state.spec.nodes[static_cast<size_t>(node)].name, state.spec.policy.wait_for_node.value),
+                   NodeName(state, node), state.spec.policy.wait_for_node.value),
        true, turn.at});
   turn.commands.push_back(AskForNodes{1});
   AnnounceIncident(turn, index);
@@ -61,17 +63,8 @@ std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node) {
 }
 
 std::string WhoIsLost(const State& state, const AgentGone& event) {
-  const auto node = static_cast<size_t>(event.node);
-  if (node >= state.spec.nodes.size()) return event.why;
   const char* nobody_came = state.awaited.contains(event.node) ? "; another machine was asked for, and none came" : "";
-  return fmt::format("node {} is lost: {}{}", state.spec.nodes[node].name, event.why, nobody_came);
-}
-
-// Of a job on one node the event alone knows its name.
-std::string NameOf(const State& state, const AgentGone& event) {
-  const auto node = static_cast<size_t>(event.node);
-  if (node < state.spec.nodes.size()) return state.spec.nodes[node].name;
-  return event.name.empty() ? std::to_string(event.node) : event.name;
+  return fmt::format("node {} is lost: {}{}", NodeName(state, event.node), event.why, nobody_came);
 }
 
 Finding LossOf(const std::string& name, const std::string& why, Nanos since) {
@@ -101,7 +94,7 @@ Nanos LostSince(const Turn& turn, int node) {
 void EndWith(Turn& turn, const AgentGone& event) {
   State& state = turn.state;
   const Nanos since = LostSince(turn, event.node);
-  Join(turn, LossOf(NameOf(state, event), event.why, since));
+  Join(turn, LossOf(NodeName(state, event.node), event.why, since));
   Strike(turn, since);
   state.lost_in = Open(state).id;
   BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
@@ -110,7 +103,7 @@ void EndWith(Turn& turn, const AgentGone& event) {
 // The node is lost with all its ranks, since `since`: the epoch ends, if it has not, and a standby takes its place.
 void LoseNode(Turn& turn, int node, const std::string& why, Nanos since) {
   State& state = turn.state;
-  Finding finding = LossOf(state.spec.nodes[static_cast<size_t>(node)].name, why, since);
+  Finding finding = LossOf(NodeName(state, node), why, since);
   const bool repairing = state.mode == Mode::kStopping || state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
   const bool keeping_stacks = state.mode == Mode::kConfirming && state.fault.keeping_stacks;
   if (repairing || keeping_stacks) {
@@ -252,8 +245,8 @@ void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes) {
       if (MayLose(state)) state.fault.stuck.insert(node);
       if (before.contains(node)) continue;
       Act(turn, ActionKind::kNote,
-          fmt::format("node {}: {}; there is no standby for it, so the restart waits for them",
-                      state.spec.nodes[static_cast<size_t>(node)].name, why));
+          fmt::format("node {}: {}; there is no standby for it, so the restart waits for them", NodeName(state, node),
+                      why));
     }
   }
   AnnounceOpen(turn);
@@ -262,7 +255,8 @@ void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes) {
 void On(Turn& turn, const AgentGone& event) {
   State& state = turn.state;
   if (state.mode == Mode::kFinishing) return;
-  if (state.vacated.contains(event.node)) return Ignore(turn);
+  const bool is_node = event.node >= 0 && event.node < static_cast<int>(state.spec.nodes.size());
+  if (!is_node || state.vacated.contains(event.node)) return Ignore(turn);
   if (IsEnd(state, event.node, turn.at)) return EndWith(turn, event);
   const bool may_lose = CanDoWithout(state, event.node) && !MustAwait(state, event.node, turn.at);
   if (!IsReplaceable(state, event.node) && !may_lose)

@@ -24,7 +24,7 @@ TEST(Watcher, AnEndForALostNodeJoinsTheIncidentThatIsOpen) {
     if (!crashed_first) job.Hear(14, AgentLost{1, "b", "its connection was lost", At(14)});
     job.Hear(15, Killed(1, 0, SIGKILL, {}, 15));
     if (crashed_first) job.Hear(16, AgentLost{1, "b", "its connection was lost", At(16)});
-    job.Hear(90, AgentGone{1, "its agent is silent", "b"});
+    job.Hear(90, AgentGone{1, "its agent is silent"});
     EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(1)}),
               crashed_first ? "announce 1, announce 2, finish 3" : "announce 2, announce 1, finish 3");
     ASSERT_EQ(job.state.incidents.size(), 2u);

@@ -231,18 +231,22 @@ TEST(Watcher, AnAgentThatIsLostIsNamedUntilItIsBack) {
 }
 
 TEST(Watcher, AnAgentThatIsGoneEndsTheJob) {
-  Scenario job = Training();
+  JobSpec spec = FourRanks();
+  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
+  Scenario job = Training(std::move(spec));
   job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
-  EXPECT_EQ(job.Hear(90, AgentGone{1, "node b is lost"}), "kill 1 after 0 s, wait 120 s for the end");
+  EXPECT_EQ(job.Hear(90, AgentGone{1, "its agent is silent"}), "kill 1 after 0 s, wait 120 s for the end");
   EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(1)}), "announce 2, announce 1, finish 3");
-  EXPECT_EQ(job.state.verdict, "node b is lost");
+  EXPECT_EQ(job.state.verdict, "node b is lost: its agent is silent");
   EXPECT_EQ(job.Incident(0).closed, At(91));
 }
 
 // Nobody can take its place: what the log says, an incident says too.
 TEST(Watcher, AStarterThatDiesEndsTheJobWithAnIncident) {
-  Scenario job = Training();
-  EXPECT_EQ(job.Hear(20, AgentGone{0, "the starter process of node tower was killed", "tower"}),
+  JobSpec spec = FourRanks();
+  spec.nodes = {{"tower", 4, "tower's"}};
+  Scenario job = Training(std::move(spec));
+  EXPECT_EQ(job.Hear(20, AgentGone{0, "the starter process of node tower was killed"}),
             "kill 1 after 0 s, wait 120 s for the end");
   EXPECT_EQ(job.Hear(20, EpochStopped{EpochId(1)}), "announce 1, finish 3");
   ASSERT_EQ(job.state.incidents.size(), 1u);

@@ -259,7 +259,7 @@ TEST(IncidentsReport, ADrillOfALinkAccountsForTheLossOfItsNodeToo) {
   job.Hear(6, AgentLost{1, "b", "nothing heard", At(6)});
   job.Hear(7, Killed(1, 0, SIGKILL, {}, 7));
   job.Restart(8, {});
-  job.Hear(71, AgentGone{1, "nothing heard for 65 s", "b"});
+  job.Hear(71, AgentGone{1, "nothing heard for 65 s"});
   const Json report = IncidentsReport(job.state, At(72));
   ASSERT_EQ(report.size(), 3u);
   EXPECT_EQ(report[0]["drill"], "cut-link of rank 3");

@@ -100,9 +100,10 @@ TEST(RunFacts, ALossThatEndsTheJobIsAnIncident) {
 TEST(RunFacts, ALossThatEndsAJobOfOneNodeNamesItsHost) {
   JobSpec spec;
   spec.ranks = 2;
+  spec.nodes = {{"tower", 2, "tower's"}};
   Scenario job(spec);
   job.ComeUp(2);
-  job.Hear(5, AgentGone{0, "its starter was killed", "tower"});
+  job.Hear(5, AgentGone{0, "its starter was killed"});
   job.Hear(5, control::EpochStopped{EpochId(1)});
   const RunFacts run =
       RunOf("r", {.state = job.state, .first = At(1), .last = At(6), .last_wall = At(6), .host = "tower"});

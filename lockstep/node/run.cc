@@ -429,7 +429,7 @@ void Node::StarterLost() {
   if (spec_.place.node == control::kStandby) return Fail(Unavailable("the starter process was killed"));
   if (!agent_->ready()) Say(control::AllSaid{});  // it died while we took over: there is no more to be said
   const EpochId epoch = agent_->epoch();
-  Say(control::EventBody(control::AgentGone{spec_.place.node, why, spec_.node_name}));
+  Say(control::EventBody(control::AgentGone{spec_.place.node, why}));
   Say(control::EventBody(control::EpochStopped{epoch}));
   if (link_ && !link_->connected()) Fail(Unavailable("the starter process was killed, and nobody leads"));
 }
