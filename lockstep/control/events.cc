@@ -75,7 +75,11 @@ Json Body(const LoopBegan& event) {
   if (event.unseen) json["unseen"] = true;
   return json;
 }
-Json Body(const CaughtUp& event) { return {{"progress", ProgressJson(event.progress)}}; }
+Json Body(const CaughtUp& event) {
+  Json json = {{"progress", ProgressJson(event.progress)}};
+  if (event.finite) json["finite"] = true;
+  return json;
+}
 Json Body(const ProgressSeen& event) {
   return {{"progress", ProgressJson(event.progress)}, {"step_time_s", event.step_time.value}};
 }
@@ -279,7 +283,9 @@ void Read(Fields& fields, LoopBegan& event) {
   event = {ReadEpoch(fields), fields.Time("begin_ns"), ReadCheckpoint(fields, "restored"),
            ReadOptionalFlag(fields, "unseen")};
 }
-void Read(Fields& fields, CaughtUp& event) { event = {ReadEpoch(fields), ReadProgress(fields)}; }
+void Read(Fields& fields, CaughtUp& event) {
+  event = {ReadEpoch(fields), ReadProgress(fields), ReadOptionalFlag(fields, "finite")};
+}
 void Read(Fields& fields, ProgressSeen& event) {
   event = {ReadEpoch(fields), ReadProgress(fields)};
   if (fields.Optional("step_time_s")) event.step_time = {fields.Number("step_time_s")};

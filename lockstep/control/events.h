@@ -90,6 +90,7 @@ struct LoopBegan {
 struct CaughtUp {
   EpochId epoch;
   Progress progress;
+  bool finite = false;  // the loss of every rank is a finite number, and was not
 };  // the lost steps have been computed again; of a job that tells no steps: nothing is seen to keep it any more
 struct ProgressSeen {
   EpochId epoch;

@@ -21,6 +21,7 @@ std::vector<EventBody> AllEvents() {
           EpochSpawned{EpochId(3)},
           LoopBegan{EpochId(3), At(5), Checkpoint(2, 17)},
           CaughtUp{EpochId(3), Step(18, 6.5)},
+          CaughtUp{EpochId(3), Step(18, 6.5), true},
           ProgressSeen{EpochId(3), Step(19, 7.5), Seconds{0.25}},
           LostPeer(3, 1, Step(19, 7.5), 7.75),
           suspected,
@@ -82,7 +83,7 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "bad_epoch",  "first_epoch",  "load_first",  "standbys",
                                            "layout",     "reports",      "stuck_nodes", "unstopped_nodes",
                                            "env",        "step_time_s",  "can_ask",     "withdrawn",
-                                           "note",       "same",         "node_name"};
+                                           "note",       "same",         "finite"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

@@ -125,10 +125,11 @@ void Judge::TellProgress(const State& state, const Progress& progress, Nanos now
       events.push_back(ProgressSeen{epoch_, state.progress});
     return;
   }
-  const bool is_well = !HasBadLoss(state) || LossesAreFinite(state.spec.ranks);
-  if (state.open && progress.step >= state.fault.close_at_step && is_well && caught_up_told_ != progress.step) {
+  const bool is_back = state.open && progress.step >= state.fault.close_at_step;
+  const bool is_finite = state.bad_loss && LossesAreFinite(state.spec.ranks);
+  if ((is_back || is_finite) && caught_up_told_ != progress.step) {
     caught_up_told_ = progress.step;
-    events.push_back(CaughtUp{epoch_, progress});
+    events.push_back(CaughtUp{epoch_, progress, is_finite});
   }
   pace_.Add(progress);
   const bool judge = progress.step > trial_told_ && IsTrialOver(state, progress, pace_.step_time(), now);
@@ -200,7 +201,7 @@ void Judge::TellLosses(const State& state, const Progress& progress, Nanos now, 
         fmt::format("the loss of rank {} was finite up to step {}{}, and at no look from step {} on", rank.value(),
                     bad.from, bad.epoch < epoch_ ? fmt::format(" of epoch {}", bad.epoch.value()) : "", bad.seen_since);
   }
-  if (bad_losses_.empty() || lasts < state.spec.policy.nan_steps || HasBadLoss(state)) return;
+  if (bad_losses_.empty() || lasts < state.spec.policy.nan_steps || state.bad_loss) return;
   if (std::exchange(losses_told_, true)) return;
   incident::Finding finding;
   finding.syndrome = incident::Syndrome::kNan;

@@ -14,6 +14,7 @@ using testing::_;
 using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -227,10 +228,7 @@ TEST_F(JudgeTest, ABadLossIsCaughtUpWhenItIsFiniteOnAllRanks) {
   state_.mode = Mode::kRunning;
   state_.in_loop = true;
   state_.incidents.resize(1);
-  state_.incidents[0].findings.resize(1);
-  state_.incidents[0].findings[0].syndrome = incident::Syndrome::kNan;
-  state_.open = 0;
-  state_.fault.epoch = kOne;
+  state_.bad_loss = 0;
   Samples samples = Look(0.5, detect::ProcState::kSleeping, 9);
   const auto told = [&](int64_t step, std::vector<BadLoss> losses) {
     samples.losses = std::move(losses);
@@ -241,8 +239,8 @@ TEST_F(JudgeTest, ABadLossIsCaughtUpWhenItIsFiniteOnAllRanks) {
               AllOf(Not(Contains(VariantWith<CaughtUp>(_))), Not(Contains(VariantWith<Suspected>(_)))))
       << "it was told, by this coordinator or by the one before it";
   EXPECT_THAT(told(10, {{RankId(0), -1, -1, 10}}), Not(Contains(VariantWith<CaughtUp>(_))));
-  EXPECT_THAT(told(11, {{RankId(1), -1, -1, 11}}), Contains(VariantWith<CaughtUp>(_)));
-  state_.open.reset();
+  EXPECT_THAT(told(11, {{RankId(1), -1, -1, 11}}), Contains(VariantWith<CaughtUp>(Field(&CaughtUp::finite, true))));
+  state_.bad_loss.reset();
   EXPECT_THAT(told(15, {{RankId(0), 12, 13, 15, kOne}}), Contains(VariantWith<Suspected>(_))) << "it is back";
 }
 

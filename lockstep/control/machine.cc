@@ -116,7 +116,8 @@ void On(Turn& turn, const CaughtUp& event) {
   if (!turn.state.in_loop) return Ignore(turn);
   if (turn.state.unseen) return GoOnUnseen(turn);
   Advance(turn, event.progress);
-  if (HasBadLoss(turn.state)) CloseIfBack(turn);
+  if (!event.finite || !turn.state.bad_loss) return;
+  CloseIncident(turn, *std::exchange(turn.state.bad_loss, std::nullopt), "the loss is a finite number again");
 }
 
 void On(Turn& turn, const ProgressSeen& event) {
@@ -252,13 +253,9 @@ size_t AddWatcherIncident(Turn& turn, incident::Suspect watcher, std::string evi
   finding.evidence = {std::move(evidence)};
   finding.certain = true;
   finding.since = std::min(since, turn.at);
-  incident::Incident lost;
-  lost.id = static_cast<int64_t>(turn.state.incidents.size()) + 1;
-  lost.opened = finding.since;
-  lost.opened_wall = turn.wall - (turn.at - finding.since);
-  lost.findings = {std::move(finding)};
-  turn.state.incidents.push_back(std::move(lost));
-  return turn.state.incidents.size() - 1;
+  const size_t index = AddIncident(turn, finding.since);
+  turn.state.incidents[index].findings = {std::move(finding)};
+  return index;
 }
 
 // Meanwhile nobody could have taken the place of a node that is awaited.
@@ -272,8 +269,8 @@ void On(Turn& turn, const WatcherGone& event) {
   const double away = ToSeconds(turn.at - std::min(event.since, turn.at)).value;
   const size_t index = AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, kCoordinatorName},
                                           fmt::format("nobody watched for {:.3f} s", away), event.since);
-  if (event.same) return CloseWatcherIncident(turn, index, "it goes on; agents that had given it up came anew");
-  CloseWatcherIncident(turn, index, "another coordinator took over");
+  if (event.same) return CloseIncident(turn, index, "it goes on; agents that had given it up came anew");
+  CloseIncident(turn, index, "another coordinator took over");
   turn.state.standbys.clear();  // those that are still there come anew
   NoteRoom(turn);
 }
@@ -292,7 +289,7 @@ void On(Turn& turn, const AgentBack& event) {
   const size_t index = lost->second;
   turn.state.lost_agents.erase(lost);
   turn.state.awaited.erase(event.node);
-  CloseWatcherIncident(turn, index, "it is back");
+  CloseIncident(turn, index, "it is back");
 }
 
 void On(Turn& turn, const Drilled& event) {
@@ -350,8 +347,9 @@ void Hear(Turn& turn, const Body& body) {
 }
 
 absl::Status ValidateIncidents(const State& state) {
-  std::set<size_t> watched;  // open while an agent is out of reach
+  std::set<size_t> watched;  // open while an agent is out of reach, or a loss is bad
   for (const auto& [node, index] : state.lost_agents) watched.insert(index);
+  if (state.bad_loss) watched.insert(*state.bad_loss);
   for (size_t i = 0; i < state.incidents.size(); ++i) {
     const incident::Incident& incident = state.incidents[i];
     const bool open = state.open == i;
@@ -394,10 +392,19 @@ void AnnounceIncident(Turn& turn, size_t index) {
   turn.commands.push_back(Announce{WithPhases(turn.state, index, turn.at)});
 }
 
-void CloseWatcherIncident(Turn& turn, size_t index, std::string text) {
-  incident::Incident& lost = turn.state.incidents[index];
-  lost.actions.push_back({incident::ActionKind::kNote, std::move(text), true, turn.at});
-  lost.closed = {std::max<int64_t>(turn.at.value, 1)};
+size_t AddIncident(Turn& turn, Nanos opened) {
+  incident::Incident incident;
+  incident.id = static_cast<int64_t>(turn.state.incidents.size()) + 1;
+  incident.opened = opened;
+  incident.opened_wall = turn.wall - (turn.at - opened);
+  turn.state.incidents.push_back(std::move(incident));
+  return turn.state.incidents.size() - 1;
+}
+
+void CloseIncident(Turn& turn, size_t index, std::string text) {
+  incident::Incident& incident = turn.state.incidents[index];
+  incident.actions.push_back({incident::ActionKind::kNote, std::move(text), true, turn.at});
+  incident.closed = {std::max<int64_t>(turn.at.value, 1)};
   AnnounceIncident(turn, index);
 }
 
@@ -414,30 +421,17 @@ void CloseUnseen(Turn& turn) {
   NoteUnseenGoesOn(turn);
 }
 
-bool HasBadLoss(const State& state) {
-  const auto is_nan = [](const incident::Finding& finding) { return finding.syndrome == incident::Syndrome::kNan; };
-  return state.open && state.fault.epoch == state.epoch &&
-         std::ranges::any_of(state.incidents[*state.open].findings, is_nan);
-}
-
-void CloseIfBack(Turn& turn) {
-  State& state = turn.state;
-  const bool left_alone = state.mode == Mode::kRunning && !state.paused;
-  if (!left_alone || !state.open || state.progress.step < state.fault.close_at_step) return;
-  if (state.fault.epoch == state.epoch)
-    Act(turn, incident::ActionKind::kNote,
-        HasBadLoss(state) ? "the loss is a finite number again" : "the job went on by itself");
-  CloseIncident(turn);
-  EnterPhaseNow(state, state.progress.step_end);
-}
-
 void Advance(Turn& turn, const Progress& seen) {
   State& state = turn.state;
   if (!state.in_loop || seen.step <= state.progress.step) return;
   state.progress = {seen.step, std::max(state.progress.step_end, Settle(state, seen.step_end))};
   state.frontier = std::max(state.frontier, seen.step);
   state.recomputing = state.recomputing && seen.step < state.frontier;
-  if (!HasBadLoss(state)) CloseIfBack(turn);
+  const bool left_alone = state.mode == Mode::kRunning && !state.paused;
+  if (!left_alone || !state.open || seen.step < state.fault.close_at_step) return;
+  if (state.fault.epoch == state.epoch) Act(turn, incident::ActionKind::kNote, "the job went on by itself");
+  CloseIncident(turn);
+  EnterPhaseNow(state, state.progress.step_end);
 }
 
 // Of processes that were killed, or that have their grace before they are.
@@ -496,8 +490,8 @@ void FinishNow(Turn& turn) {
   state.recomputing = false;
   state.ledger.Close(turn.at);
   if (state.open) CloseIncident(turn);
-  for (const auto& [node, index] : std::exchange(state.lost_agents, {}))
-    CloseWatcherIncident(turn, index, "the job is over");
+  for (const auto& [node, index] : std::exchange(state.lost_agents, {})) CloseIncident(turn, index, "the job is over");
+  if (state.bad_loss) CloseIncident(turn, *std::exchange(state.bad_loss, std::nullopt), "the job is over");
   turn.commands.push_back(Finish{state.exit_code, state.verdict});
 }
 

@@ -155,6 +155,7 @@ struct State {
   std::vector<Drill> drills;
   std::optional<size_t> open;         // index of the incident that is open
   std::map<int, size_t> lost_agents;  // by node: the incident that is open while its agent is out of reach
+  std::optional<size_t> bad_loss;     // the incident that is open while a loss is no number, and is only named
   std::vector<NodeSpec> standbys;     // in the order in which they came
   std::vector<Eviction> evictions;
   std::vector<World> worlds;       // that the job had; the last is that of `spec`
@@ -227,9 +228,6 @@ bool TrainsUnseen(const State& state, Nanos now);
 // with its workers. Where a scheduler may bring another machine, that is first when one is asked for, and then when
 // nobody came.
 Nanos GoneAt(const State& state, int node, Nanos lost_since);
-// The open incident is of a loss that is no number, and nothing was done about it: steps alone do not close it, but
-// CaughtUp.
-bool HasBadLoss(const State& state);
 // Whether it ends the job if a node is said to be gone at this moment.
 bool IsEnd(const State& state, int node, Nanos at);
 

@@ -188,7 +188,7 @@ void Replace(Turn& turn, int node, const std::string& why, Role role) {
   state.standbys.erase(standby);
   state.alerts.Forget(node);
   if (const auto lost = state.lost_agents.extract(node); !lost.empty())
-    CloseWatcherIncident(turn, lost.mapped(), fmt::format("standby {} took its place", place.name));
+    CloseIncident(turn, lost.mapped(), fmt::format("standby {} took its place", place.name));
   turn.commands.push_back(Seat{node, place});
   AnnounceOpen(turn);
 }

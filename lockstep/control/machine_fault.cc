@@ -118,6 +118,10 @@ void CountProgress(State& state) {
   state.restarts_without_progress = grew ? 0 : state.restarts_without_progress + 1;
 }
 
+std::string RestartText(const State& state, const std::string& from) {
+  return fmt::format("restart of all {} ranks from {}", state.spec.ranks, from);
+}
+
 // --observe-only: says what would have been done, and goes on watching.
 void Witness(Turn& turn) {
   State& state = turn.state;
@@ -125,13 +129,10 @@ void Witness(Turn& turn) {
   Resolve(turn);
   ActOnPlan(turn, useless ? ActionKind::kStop : ActionKind::kRestart,
             useless ? state.fault.program_error
-                    : fmt::format("restart of all {} ranks from {}", state.spec.ranks,
-                                  state.frontier < 0 ? "the beginning" : "the newest committed checkpoint"),
+                    : RestartText(state, state.frontier < 0 ? "the beginning" : "the newest committed checkpoint"),
             false);
   if (state.mode == Mode::kConfirming) state.mode = state.in_loop ? Mode::kRunning : Mode::kStarting;
   state.fault.close_at_step = state.progress.step + 1;
-  // The job goes on with it: what strikes next is no consequence.
-  if (incident::Lead(Open(state)).syndrome == Syndrome::kNan) state.fault.led = false;
   AnnounceOpen(turn);
 }
 
@@ -271,13 +272,32 @@ void OnAllExited(Turn& turn) {
 
 const char* WhyNamedOnly(Syndrome syndrome) {
   if (incident::IsSlowness(syndrome)) return "named; the job goes on: ";
-  if (syndrome == Syndrome::kNan) return "named; nan.restart is off: ";
   return "named; there is not evidence enough to act: ";
+}
+
+// No step closes it, but CaughtUp. It is an incident of its own: the job goes on with it, and what strikes meanwhile is
+// another one.
+void NameBadLoss(Turn& turn, const Finding& finding) {
+  State& state = turn.state;
+  if (state.bad_loss) return Ignore(turn);
+  state.bad_loss = AddIncident(turn, turn.at);
+  incident::Incident& incident = state.incidents[*state.bad_loss];
+  incident.epoch = state.epoch;
+  incident.findings = {finding};
+  if (state.spec.policy.nan_restart) {
+    const std::string text = RestartText(state, "the newest checkpoint from before it");
+    incident.actions.push_back({ActionKind::kRestart, text, false, turn.at});
+  } else {
+    const std::string text = "named; nan.restart is off: " + incident::Headline(finding);
+    incident.actions.push_back({ActionKind::kNote, text, true, turn.at});
+  }
+  AnnounceIncident(turn, *state.bad_loss);
 }
 
 // Time alone names, and so does slowness: it is written down and shown, and nothing is done about it.
 void Name(Turn& turn, const Finding& finding) {
   State& state = turn.state;
+  if (finding.syndrome == Syndrome::kNan) return NameBadLoss(turn, finding);
   if (state.open && AlreadySaid(state, finding)) return;
   if (!state.open) EnsureIncident(turn);
   Open(state).findings.push_back(finding);
@@ -296,7 +316,7 @@ void Correct(std::string& evidence, const std::string& said, const std::string& 
 
 // Nothing is done about it by force.
 bool IsOnlyNamed(const State& state, const Finding& finding) {
-  if (finding.syndrome == Syndrome::kNan && !state.spec.policy.nan_restart) return true;
+  if (finding.syndrome == Syndrome::kNan) return state.spec.observe_only || !state.spec.policy.nan_restart;
   return !finding.certain || incident::IsSlowness(finding.syndrome);
 }
 
@@ -318,13 +338,8 @@ void EnsureIncident(Turn& turn) {
         fmt::format("incident {} struck before the job was back at step {}", id, state.fault.close_at_step));
     CloseIncident(turn);
   }
-  incident::Incident incident;
-  incident.id = id;
-  incident.epoch = state.epoch;
-  incident.opened = turn.at;
-  incident.opened_wall = turn.wall;
-  state.incidents.push_back(std::move(incident));
-  state.open = state.incidents.size() - 1;
+  state.open = AddIncident(turn, turn.at);
+  Open(state).epoch = state.epoch;
   state.fault = {};
   state.fault.epoch = state.epoch;
   state.fault.close_at_step = state.progress.step + 1;

@@ -342,21 +342,47 @@ TEST(Nan, ThatIsOnlyNamedIsOpenUntilALossIsFinite) {
   for (Scenario job : {ThreeNodes(0, patient), ThreeNodes(0, {}, true)}) {
     EXPECT_EQ(job.Hear(13, Nan(job, 8)), "announce 1");
     job.See(20, 22);
-    EXPECT_TRUE(job.state.open);
-    EXPECT_EQ(job.Hear(23, CaughtUp{EpochId(1), Step(20, 22)}), "announce 1");
-    EXPECT_FALSE(job.state.open);
+    EXPECT_EQ(job.Hear(22.5, Nan(job, 8)), "") << "it is known";
+    EXPECT_EQ(job.Hear(23, CaughtUp{EpochId(1), Step(20, 22)}), "");
+    EXPECT_EQ(job.Incident(0).closed, Nanos{});
+    EXPECT_EQ(job.Hear(24, CaughtUp{EpochId(1), Step(20, 22), true}), "announce 1");
+    EXPECT_EQ(job.Incident(0).closed, At(24));
     EXPECT_EQ(job.Incident(0).actions.back().text, "the loss is a finite number again");
     EXPECT_EQ(job.state.ledger.Current(), Phase::kProductive);
   }
 }
 
-TEST(Nan, ThatIsOnlyObservedDoesNotHideWhatComesNext) {
-  Scenario job = ThreeNodes(0, {}, true);
-  job.Hear(13, Nan(job, 8));
+TEST(Nan, ThatIsOnlyNamedDoesNotHideWhatComesNext) {
+  Policy patient;
+  patient.nan_restart = false;
+  for (const bool observe_only : {false, true}) {
+    Scenario job = ThreeNodes(0, patient, observe_only);
+    job.Hear(13, Nan(job, 8));
+    job.See(20, 22);
+    EXPECT_FALSE(job.state.open) << "what waits for a job that is well does not wait";
+    for (const int64_t id : {2, 3}) {
+      EXPECT_EQ(job.Hear(20.0 + static_cast<double>(id), Suspect(1, 2, false, 29)), fmt::format("announce {}", id));
+      job.See(20 + id, 20.5 + static_cast<double>(id));
+    }
+    job.Hear(30, Killed(1, 2, SIGKILL, Step(23, 24), 30));
+    EXPECT_EQ(job.state.incidents.size(), 4u);
+    EXPECT_EQ(job.Headline(0), "the job has a loss that is no number any more: nan since step 8");
+  }
+}
+
+// One that is named ends no other incident, and none that was open before becomes part of it.
+TEST(Nan, ThatIsNamedWhileAnotherIsOpenIsAnIncidentOfItsOwn) {
+  Policy patient;
+  patient.nan_restart = false;
+  Scenario job = ThreeNodes(0, patient);
+  EXPECT_EQ(job.Hear(13, Suspect(1, 2, false, 13)), "announce 1");
+  EXPECT_EQ(job.Hear(14, Nan(job, 8)), "announce 2");
   job.See(20, 22);
-  EXPECT_EQ(job.Hear(30, Suspect(1, 2, true, 29)), "announce 1");
-  EXPECT_EQ(job.Headline(0), "rank 2 was stopped (state T) while others wait");
-  EXPECT_EQ(job.Incident(0).findings.size(), 2u);
+  EXPECT_EQ(job.Incident(0).closed, At(22));
+  EXPECT_EQ(job.Incident(1).closed, Nanos{});
+  job.Hear(23, StopAsked{SIGTERM});
+  job.Hear(24, EpochStopped{EpochId(1)});
+  EXPECT_EQ(job.Incident(1).closed, At(24));
 }
 
 // Of a crash that came before the loss had been bad for long enough to be a finding of its own.

@@ -29,9 +29,7 @@ Nanos Settle(const State& state, Nanos moment);
 void ForgetLoop(State& state);
 // The open incident of a job that tells no steps: none will close it when it goes on.
 void CloseUnseen(Turn& turn);
-// The open incident, once the job is back where it was.
-void CloseIfBack(Turn& turn);
-// Takes in newer progress; closes the open incident once the job is back where it was, unless its loss is bad.
+// Takes in newer progress; closes the open incident once the job is back where it was.
 void Advance(Turn& turn, const Progress& seen);
 
 bool AllExited(const State& state);
@@ -48,6 +46,8 @@ void Act(Turn& turn, incident::ActionKind kind, std::string text, bool done = tr
 void AnnounceIncident(Turn& turn, size_t index);
 void AnnounceOpen(Turn& turn);
 void CloseIncident(Turn& turn);
+// A new one, without epoch and findings, by its index. Which one is open stays as it is.
+size_t AddIncident(Turn& turn, Nanos opened);
 
 // A certain finding leads the open incident, or a new one: the epoch is repaired.
 void LeadWith(Turn& turn, incident::Finding finding);
@@ -98,8 +98,8 @@ std::optional<int> LostReplaceable(const State& state);
 void LoseLostNode(Turn& turn, int node);
 // Of a job that is being stopped, those nodes are awaited that are out of reach: others may come in their place.
 void AwaitLost(Turn& turn);
-// The incident of an agent that was out of reach ends.
-void CloseWatcherIncident(Turn& turn, size_t index, std::string text);
+// One that is open beside that ends: of an agent that was out of reach, of a bad loss.
+void CloseIncident(Turn& turn, size_t index, std::string text);
 
 // It tells no steps, and has run for so long that another fault is not one soon after the last.
 bool HasProvenItself(const State& state, Nanos now);
