@@ -51,11 +51,12 @@ absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) 
   return std::vector<Command>();
 }
 
-// A job that is to end needs no place: the stop comes next.
+// A job that is to end needs no place, and gives none away that the journal does not have: the stop comes next.
 absl::StatusOr<std::vector<Command>> Coordinator::HandleTick() {
   if (!holds() && stop_) return Decide(*std::exchange(stop_, std::nullopt));
   if (!waiting_.empty() || sync_due_) LS_RETURN_IF_ERROR(Write(false));
   if (in_vain() && !stop_ && !is_lost_) return std::vector<Command>();
+  if (in_vain() && !is_lost_) std::erase_if(held_, ChangesPlaces);
   return std::exchange(held_, {});
 }
 
