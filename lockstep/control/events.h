@@ -223,9 +223,9 @@ struct ClusterDid {
   std::string text;     // one sentence
 };
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
-inline constexpr char kKillCoordinator[] = "kill-coordinator", kKillStarter[] = "kill-starter";
+inline constexpr char kKillCoordinator[] = "kill-coordinator";
 inline constexpr char kKillDrill[] = "kill", kExitDrill[] = "exit", kNanDrill[] = "nan";
-inline constexpr char kCutLink[] = "cut-link";  // of the node that has the rank
+inline constexpr char kKillStarter[] = "kill-starter", kCutLink[] = "cut-link";  // of the node that has the rank
 struct Drilled {
   EpochId epoch;
   std::string fault;       // "kill"

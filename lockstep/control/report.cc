@@ -209,12 +209,17 @@ bool Names(const incident::Incident& incident, int rank) {
   return std::find(suspects.begin(), suspects.end(), incident::SuspectRank(RankId(rank))) != suspects.end();
 }
 
+// The node that has the drill's rank; "": none.
+std::string NodeStruckBy(const Drill& drill, const State& state) {
+  const NodeSpec* node = NodeAt(state, RankId(drill.what.rank), drill.at);
+  return node != nullptr ? node->name : "";
+}
+
 // Whose loss the drill brings about, by the name it has as a suspect; "": nobody's that watches.
 std::string WatcherStruckBy(const Drill& drill, const State& state) {
   if (drill.what.fault == kKillCoordinator) return kCoordinatorName;
   if (drill.what.fault != kCutLink) return "";
-  const NodeSpec* node = NodeAt(state, RankId(drill.what.rank), drill.at);
-  return node != nullptr ? AgentName(node->name) : "";
+  return AgentName(NodeStruckBy(drill, state));
 }
 
 // Whether this fault of a rank can be what is seen of it: a rank that is killed does not hang, nor is one dead that was
@@ -237,7 +242,9 @@ bool AccountsFor(const Drill& drill, const State& state, const incident::Inciden
     return incident::Lead(incident).suspects.front().name == WatcherStruckBy(drill, state);
   if (incident.epoch != drill.what.epoch || !LooksLike(drill.what.fault, incident::Lead(incident).syndrome))
     return false;
-  if (drill.what.fault == kNanDrill || drill.what.fault == kKillStarter) return true;  // they name no rank
+  if (drill.what.fault == kNanDrill) return true;  // it names no rank
+  if (drill.what.fault == kKillStarter)
+    return incident::Lead(incident).suspects.front().name == NodeStruckBy(drill, state);
   return drill.what.rank >= 0 && Names(incident, drill.what.rank);
 }
 

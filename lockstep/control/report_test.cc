@@ -269,20 +269,21 @@ TEST(IncidentsReport, ADrillOfALinkAccountsForTheLossOfItsNodeToo) {
 }
 
 TEST(IncidentsReport, ADrillOfTheStarterAccountsForTheLossOfItsNodeOnly) {
-  for (const bool crashed : {false, true}) {
+  const std::vector<std::pair<EventBody, Json>> cases = {
+      {Killed(1, 2, SIGKILL, {}, 4), Json()},
+      {AgentGone{0, "its starter was killed"}, Json()},
+      {AgentGone{1, "its starter was killed"}, "kill-starter of rank 2"}};
+  for (const auto& [event, drill] : cases) {
     JobSpec spec;
-    spec.ranks = 2;
+    spec.ranks = 4;
+    spec.nodes = {{.name = "a", .ranks = 2}, {.name = "b", .ranks = 2}};
     Scenario job(spec);
     job.ComeUp(2);
-    job.Hear(3, Drilled{EpochId(1), kKillStarter, -1});
-    if (crashed) {
-      job.Hear(4, Killed(1, 0, SIGKILL, {}, 4));
-    } else {
-      job.Hear(4, AgentGone{0, "its starter was killed", "tower"});
-    }
+    job.Hear(3, Drilled{EpochId(1), kKillStarter, 2});
+    job.Hear(4, event);
     const Json report = IncidentsReport(job.state, At(5));
     ASSERT_EQ(report.size(), 1u);
-    EXPECT_EQ(report[0]["drill"], crashed ? Json() : Json("kill-starter"));
+    EXPECT_EQ(report[0]["drill"], drill);
   }
 }
 

@@ -34,8 +34,14 @@ pid_t PidOf(const Json& status, int rank) {
 
 Json RankJson(const Fault& fault) { return StrikesRank(fault.kind) ? Json(fault.rank.value()) : Json(); }
 
-Json Announcement(const Fault& fault, uint64_t epoch) {
-  return {{"fault", KindName(fault.kind)}, {"rank", StrikesRank(fault.kind) ? *fault.rank : -1}, {"epoch", epoch}};
+// A node is named by its first rank.
+int RankOf(const Fault& fault, const agent::RunSpec& spec) {
+  if (fault.kind == Kind::kKillStarter) return spec.place.first_rank;
+  return StrikesRank(fault.kind) ? *fault.rank : -1;
+}
+
+Json Announcement(const Fault& fault, const agent::RunSpec& spec, uint64_t epoch) {
+  return {{"fault", KindName(fault.kind)}, {"rank", RankOf(fault, spec)}, {"epoch", epoch}};
 }
 
 std::string LineOf(const Injected& one) {
@@ -136,7 +142,7 @@ absl::Status Drill::TryToStrike(const Fault& fault, const Json& status) {
   if (target.worker <= 0 && fault.kind != Kind::kKillCoordinator) return NotFound("no such worker runs now");
   if (StrikesRank(fault.kind) || fault.kind == Kind::kKillStarter)
     LS_RETURN_IF_ERROR(StarterOf(target.worker).status());  // it may have ended, and its number be another's
-  LS_ASSIGN_OR_RETURN(const Json announced, rim_.announce(Announcement(fault, target.epoch)));
+  LS_ASSIGN_OR_RETURN(const Json announced, rim_.announce(Announcement(fault, spec_, target.epoch)));
   target.watcher = announced.value("watcher_pid", 0);
   const absl::Status done = Break(fault, target, announced);
   if (!done.ok()) Withdraw(fault, target.epoch);
@@ -155,7 +161,7 @@ absl::Status Drill::Break(const Fault& fault, const Target& target, const Json& 
 
 // Else the next real fault of that rank would count as rehearsed.
 void Drill::Withdraw(const Fault& fault, uint64_t epoch) {
-  Json what = Announcement(fault, epoch);
+  Json what = Announcement(fault, spec_, epoch);
   what["withdrawn"] = true;
   const absl::StatusOr<Json> written = rim_.announce(what);
   if (!written.ok())

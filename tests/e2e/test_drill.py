@@ -114,7 +114,7 @@ class Fault(DrillTest):
         self.assertEqual([starter], [one["pid"] for one in self.drill(run, "kill-starter")], run)
         run.finish(code=3, timeout=30)
         self.assertIn("starter", run.stderr(), run)
-        self.assertEqual([("node_lost", "kill-starter")], [(one["symptom"], one["drill"]) for one in run.faults()], run)
+        self.assertEqual([("node_lost", "kill-starter of rank 0")], [(one["symptom"], one["drill"]) for one in run.faults()], run)
 
     def test_kill_coordinator(self):
         run = self.start_job()
