@@ -349,10 +349,10 @@ void Hear(Turn& turn, const Body& body) {
 absl::Status ValidateIncidents(const State& state) {
   std::set<size_t> watched;  // open while an agent is out of reach, or a loss is bad
   for (const auto& [node, index] : state.lost_agents) watched.insert(index);
+  if (state.bad_loss) watched.insert(*state.bad_loss);
   for (size_t i = 0; i < state.incidents.size(); ++i) {
     const incident::Incident& incident = state.incidents[i];
     const bool open = state.open == i;
-  if (state.bad_loss) watched.insert(*state.bad_loss);
     if (incident.id != static_cast<int64_t>(i) + 1) return FailedPrecondition("incident {} has id {}", i, incident.id);
     if ((open || watched.contains(i)) != (incident.closed.value == 0))
       return FailedPrecondition("incident {} is {} but closed at {} ns", i, open ? "open" : "shut",

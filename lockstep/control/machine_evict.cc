@@ -153,9 +153,6 @@ void TakeVacantPlace(Turn& turn) {
 
 }  // namespace
 
-bool HasStandbyFor(const State& state, int node) { return StandbyFor(state, node) != state.standbys.end(); }
-
-void PutOut(Turn& turn, int node, const std::string& why, Role role) {
 // Nodes are told apart by their names.
 std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node, const std::vector<NodeSpec>& standbys) {
   const auto& nodes = state.spec.nodes;
@@ -171,6 +168,9 @@ std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node, c
   return same != standbys.end() ? same : std::ranges::find_if(standbys, is_new);
 }
 
+bool HasStandbyFor(const State& state, int node) { return StandbyFor(state, node) != state.standbys.end(); }
+
+void PutOut(Turn& turn, int node, const std::string& why, Role role) {
   HasStandbyFor(turn.state, node) ? Replace(turn, node, why, role) : GoOnWithout(turn, node, why, role);
 }
 

@@ -278,7 +278,6 @@ const char* WhyNamedOnly(Syndrome syndrome) {
 // No step closes it, but CaughtUp. It is an incident of its own: the job goes on with it, and what strikes meanwhile is
 // another one.
 void NameBadLoss(Turn& turn, const Finding& finding) {
-  if (finding.syndrome == Syndrome::kNan) return NameBadLoss(turn, finding);
   State& state = turn.state;
   if (state.bad_loss) return Ignore(turn);
   state.bad_loss = AddIncident(turn, turn.at);
@@ -298,6 +297,7 @@ void NameBadLoss(Turn& turn, const Finding& finding) {
 // Time alone names, and so does slowness: it is written down and shown, and nothing is done about it.
 void Name(Turn& turn, const Finding& finding) {
   State& state = turn.state;
+  if (finding.syndrome == Syndrome::kNan) return NameBadLoss(turn, finding);
   if (state.open && AlreadySaid(state, finding)) return;
   if (!state.open) EnsureIncident(turn);
   Open(state).findings.push_back(finding);

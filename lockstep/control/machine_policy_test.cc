@@ -366,7 +366,7 @@ TEST(Nan, ThatIsOnlyNamedDoesNotHideWhatComesNext) {
     }
     job.Hear(30, Killed(1, 2, SIGKILL, Step(23, 24), 30));
     EXPECT_EQ(job.state.incidents.size(), 4u);
-    EXPECT_EQ(job.Headline(0), "the job has a loss that is no number");
+    EXPECT_EQ(job.Headline(0), "the job has a loss that is no number any more: nan since step 8");
   }
 }
 

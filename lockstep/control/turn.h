@@ -46,10 +46,10 @@ void Act(Turn& turn, incident::ActionKind kind, std::string text, bool done = tr
 void AnnounceIncident(Turn& turn, size_t index);
 void AnnounceOpen(Turn& turn);
 void CloseIncident(Turn& turn);
-
-// A certain finding leads the open incident, or a new one: the epoch is repaired.
 // A new one, without epoch and findings, by its index. Which one is open stays as it is.
 size_t AddIncident(Turn& turn, Nanos opened);
+
+// A certain finding leads the open incident, or a new one: the epoch is repaired.
 void LeadWith(Turn& turn, incident::Finding finding);
 // A fault that needs an answer: from now on the time is lost. The first news counts as noticing, the earliest cause as
 // the beginning.
