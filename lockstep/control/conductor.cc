@@ -223,6 +223,14 @@ void Conductor::Carry(const KillEpoch& kill) {
   TellAll(Command(kill));
 }
 
+// At the end of a job nobody takes the place of a node that is gone.
+void Conductor::Carry(const WaitForStop& wait) {
+  stop_ = WaitFor(wait.epoch, wait.at_most);
+  if (state_.mode != Mode::kFinishing) return;
+  for (int node = 0; node < nodes(); ++node)
+    if (IsGone(node) && !fleet_->HasStopped(node)) HearLater(fleet_->Gone(node));
+}
+
 void Conductor::Carry(const ChooseRestore& choose) {
   fleet_->Poison(choose.poisoned);
   TellAll(Command(choose));

@@ -113,7 +113,7 @@ class Conductor {
   void CarryOut(const std::vector<Command>& commands);
   void Carry(const Spawn& spawn) { TellSpawn(spawn, std::nullopt); }
   void Carry(const WaitForCulprit& wait) { culprit_ = WaitFor(wait.epoch, wait.at_most); }
-  void Carry(const WaitForStop& wait) { stop_ = WaitFor(wait.epoch, wait.at_most); }
+  void Carry(const WaitForStop& wait);
   void Carry(const KillEpoch& kill);
   void Carry(const ChooseRestore& choose);
   void Carry(const Probe& probe);

@@ -94,6 +94,21 @@ TEST_F(TwoNodes, TheStoreOfAnEpochIsAskedForBeforeItsSpawn) {
   EXPECT_THAT(told_, IsEmpty());
 }
 
+// A standby was to have the place of node b, and the journal did not take that in time.
+TEST_F(TwoNodes, AStopWaitsForNobodyWhosePlaceWasToBeGivenAway) {
+  Run();
+  conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+  conductor_.Lost(1, "its connection was lost");
+  journal_.full = true;
+  Pass(Seconds{11});
+  EXPECT_TRUE(coordinator_.holds());
+  conductor_.Handle(StopAsked{SIGTERM});
+  for (int tick = 0; tick < 2; ++tick) Pass(Seconds{0.1});
+  EXPECT_EQ(state().mode, Mode::kFinishing);
+  Say(0, EventBody(EpochStopped{kFirst}));
+  EXPECT_EQ(state().mode, Mode::kFinished);
+}
+
 class CountsOfTwoNodes : public TwoNodes {
  protected:
   CountsOfTwoNodes() {
