@@ -128,14 +128,16 @@ class Nodes(NodesTest):
         self.a.assert_undisturbed_result(LONG)
 
     def test_an_agent_that_finds_another_run_ends_its_ranks(self):
+        """Node a, which led, is gone, and its address is another coordinator's."""
         port = free_port()
         self.a, self.b = (self.node(index, port, *ddp(LONG, step_time=0.1)) for index in range(2))
         self.a.wait_for_step(5)
-        starter = self.a.starter()
+        machine = [self.a.starter(), *self.a.pids()[:2]]
         for run in self.a, self.b:
             run.watcher.kill()
             run.watcher.wait()
-        os.kill(starter, signal.SIGKILL)
+        for pid in machine:
+            os.kill(pid, signal.SIGKILL)
         path = self.b.dir / "run.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"adoption_s": 5}))
         self.coordinate([BINARY, "coordinator", "--no-view", "--run", str(self.folder() / "other"), "--listen", f"127.0.0.1:{port}"])
