@@ -26,10 +26,16 @@ TEST(Clean, IsWhatAReportIsAsText) {
   const Json report = {{"job", "a\nb"},
                        {"rows", {{{"name", "x\033[2J"}, {"n", 1}}}},
                        {"lines", {"one\033", "two\r"}},
-                       {"list", {{"why", {{"deep", "\x07"}}}}}};
+                       {"list", {{"why", {{"deep", "\x07"}}}}},
+                       {"env", {{"A\033[2J", 1}}},
+                       {"B\033[2J", 1},
+                       {"of", {{{"C\033[2J", 7}}}},
+                       {"blocks", {{{"D\033[2J", {{"E\033[2J", 1}}}}}}};
   const std::string text = RenderText(report);
   EXPECT_EQ(text.find_first_of("\033\r\x07"), std::string::npos) << text;
   EXPECT_NE(text.find("a b"), std::string::npos) << text;
+  for (const char* name : {"A [2J", "B [2J", "C [2J\n  7", "D [2J", "E [2J"})
+    EXPECT_NE(text.find(name), std::string::npos) << name << " in\n" << text;
   EXPECT_NE(RenderJson(report).find("x\\u001b[2J"), std::string::npos) << "JSON has it as it is";
 }
 

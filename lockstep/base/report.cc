@@ -30,7 +30,7 @@ std::string JoinedText(const Json& values) {
   std::string text;
   for (const auto& [key, value] : values.items()) {
     if (!text.empty()) text += ", ";
-    if (values.is_object()) text += key + " ";
+    if (values.is_object()) text += Clean(key) + " ";
     text += CellText(value);
   }
   return text.empty() ? "-" : text;
@@ -81,10 +81,14 @@ std::string Aligned(const std::vector<Row>& rows, const std::string& indent) {
 
 std::string TableText(const Json& table, const std::string& indent) {
   std::vector<Row> rows(1);
-  for (const auto& [key, value] : table.front().items()) rows.front().push_back(key);
+  Row keys;
+  for (const auto& [key, value] : table.front().items()) {
+    keys.push_back(key);
+    rows.front().push_back(Clean(key));
+  }
   for (const Json& object : table) {
     Row row;
-    for (const std::string& key : rows.front()) row.push_back(object.contains(key) ? CellText(object[key]) : "-");
+    for (const std::string& key : keys) row.push_back(object.contains(key) ? CellText(object[key]) : "-");
     rows.push_back(std::move(row));
   }
   return Aligned(rows, indent);
@@ -108,13 +112,13 @@ std::string BelowText(const Json& value, const std::string& indent) {
 
 std::string ObjectText(const Json& object, const std::string& indent) {
   size_t width = 0;
-  for (const auto& [key, value] : object.items()) width = std::max(width, key.size());
+  for (const auto& [key, value] : object.items()) width = std::max(width, Clean(key).size());
   std::string text;
   for (const auto& [key, value] : object.items()) {
     if (const std::string below = BelowText(value, indent + "  "); !below.empty()) {
-      text += indent + key + "\n" + below;
+      text += indent + Clean(key) + "\n" + below;
     } else {
-      text += fmt::format("{}{:<{}}  {}\n", indent, key, width, CellText(value));
+      text += fmt::format("{}{:<{}}  {}\n", indent, Clean(key), width, CellText(value));
     }
   }
   return text;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/agent/python.h"
+#include "lockstep/base/clean.h"
 #include "lockstep/checkpoint/inspect.h"
 #include "lockstep/cli/checkpoint_foreign.h"
 #include "lockstep/cli/checks.h"
@@ -54,7 +55,7 @@ void AddReport(CLI::App& parent, const std::string& name, const std::string& wha
   command->callback([flags, report, &exit_code] { exit_code = Print(*flags, report); });
 }
 
-void PassOver(const std::string& why) { fmt::print(stderr, "lockstep: passed over: {}\n", why); }
+void PassOver(const std::string& why) { fmt::print(stderr, "lockstep: passed over: {}\n", Clean(why)); }
 
 // The path of the newest checkpoint whose sums are right.
 absl::StatusOr<std::string> NewestWhole(const std::string& directory) {

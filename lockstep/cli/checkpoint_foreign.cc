@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/clean.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/wall_time.h"
@@ -46,7 +47,7 @@ absl::StatusOr<reshape::ImportOptions> ToOptions(const ForeignImport& flags) {
 }
 
 void SayWhatIsLeftOut(const reshape::Saved& saved, const ForeignImport& flags) {
-  for (const std::string& why : saved.passed_over) fmt::print(stderr, "lockstep: passed over: {}\n", why);
+  for (const std::string& why : saved.passed_over) fmt::print(stderr, "lockstep: passed over: {}\n", Clean(why));
   if (!flags.step && reshape::StepOf(saved) < 0)
     fmt::print(stderr, "lockstep: it names no step: taken for 0, unless --step says another\n");
 }

@@ -7,6 +7,7 @@
 
 #include "lockstep/agent/code_copy.h"
 #include "lockstep/agent/launch.h"
+#include "lockstep/base/clean.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
@@ -105,7 +106,7 @@ std::string WhatWillHappen(const Json& version, const UpdateFlags& flags, const 
 int Print(const Json& version, const UpdateFlags& flags, const std::string& from) {
   if (flags.json) fmt::print("{}", RenderJson(version));
   if (version.value("stage", "") == "dropped") {
-    fmt::print(stderr, "lockstep: not taken: {}\n", version.value("why", ""));
+    fmt::print(stderr, "lockstep: not taken: {}\n", Clean(version.value("why", "")));
     return kExitNo;
   }
   if (!flags.json) fmt::print("{}\n", WhatWillHappen(version, flags, from));
