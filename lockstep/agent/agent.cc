@@ -496,6 +496,7 @@ control::Observed Agent::Observe() {
   }
   observed.records = static_cast<int64_t>(records_.kept());
   observed.records_dropped = static_cast<int64_t>(records_.dropped());
+  observed.records_unwritten = static_cast<int64_t>(records_.not_kept());
   observed.loss = MeanLoss(board, watch_.workers());
   if (const auto& newest = commits_.Look(board)) {
     observed.committed = newest->point;

@@ -65,7 +65,7 @@ void RecordLog::Open() {
 }
 
 uint64_t RecordLog::dropped() const {
-  uint64_t sum = not_kept_;
+  uint64_t sum = 0;
   for (const auto& [rank, own] : rings_) sum += __atomic_load_n(&own.ring->dropped, __ATOMIC_RELAXED);
   return sum;
 }

@@ -24,8 +24,9 @@ class RecordLog {
   // Moves what the rings hold into the file.
   void Drain();
 
-  uint64_t kept() const { return kept_; }  // records written
-  uint64_t dropped() const;                // by full rings, by the disk
+  uint64_t kept() const { return kept_; }          // records written
+  uint64_t not_kept() const { return not_kept_; }  // the disk did not take them
+  uint64_t dropped() const;                        // by full rings: those count on under the next agent
 
  private:
   struct Ring {

@@ -102,7 +102,7 @@ Json PeersJson(const std::optional<PeerCopies>& peers) {
 // What only grows as long as the same agent tells it.
 constexpr std::tuple kCounts(&Observed::checkpoints, &Observed::checkpoints_skipped, &Observed::checkpoints_torn,
                              &Observed::checkpoint_blocked, &Observed::records, &Observed::records_dropped,
-                             &Observed::log_dropped, &Observed::console_dropped);
+                             &Observed::records_unwritten, &Observed::log_dropped, &Observed::console_dropped);
 constexpr std::tuple kPeerCounts(&PeerCopies::kept, &PeerCopies::sent, &PeerCopies::in_gaps);
 constexpr std::tuple kDiskCounts(&OnDisk::flushes, &OnDisk::failures);
 constexpr std::tuple kUploadCounts(&Uploaded::uploads, &Uploaded::failures);
@@ -364,7 +364,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
       {"ranks", RanksJson(state, observed.ranks)},
       {"ettr", EttrJson(state.ledger, now)},
       {"checkpoint", CheckpointJson(observed)},
-      {"records", {{"kept", observed.records}, {"dropped", observed.records_dropped}}},
+      {"records", {{"kept", observed.records}, {"dropped", observed.records_dropped + observed.records_unwritten}}},
       {"output",
        {{"log_dropped_bytes", observed.log_dropped.value}, {"console_dropped_bytes", observed.console_dropped.value}}},
       {"restarts", state.restarts},

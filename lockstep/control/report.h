@@ -60,12 +60,12 @@ struct Observed {
   std::optional<CheckpointId> committed;
   std::optional<Seconds> checkpoint_age;  // since the committed step finished; none: not known
   int64_t checkpoints = 0, checkpoints_skipped = 0, checkpoints_torn = 0;
-  Seconds checkpoint_blocked;       // summed over ranks
-  std::optional<OnDisk> disk;       // none: the run keeps no checkpoints on disk
-  std::optional<PeerCopies> peers;  // none: there is one node
-  int64_t records = 0, records_dropped = 0;
-  Bytes log_dropped, console_dropped;  // of the workers' output
-  std::string start_method;            // "zygote" or "exec"
+  Seconds checkpoint_blocked;                                       // summed over ranks
+  std::optional<OnDisk> disk;                                       // none: the run keeps no checkpoints on disk
+  std::optional<PeerCopies> peers;                                  // none: there is one node
+  int64_t records = 0, records_dropped = 0, records_unwritten = 0;  // lost: by full rings; by the disk
+  Bytes log_dropped, console_dropped;                               // of the workers' output
+  std::string start_method;                                         // "zygote" or "exec"
 };
 
 // What is left of that when the agent is out of reach, and said it so long ago: how its ranks are now is not known.

@@ -31,6 +31,9 @@ TEST(StatusReport, HasTheFieldsOfItsInterface) {
   observed.ranks = {{RankId(0), 4711, "running", 11, Seconds{0.25}}};
   observed.committed = Checkpoint(2, 11);
   observed.log_dropped = Bytes{64};
+  observed.records = 9;
+  observed.records_dropped = 3;
+  observed.records_unwritten = 5;
   const Json report = StatusReport(AfterACrash().state, observed, At(17));
   EXPECT_EQ(report["state"], "running");
   EXPECT_EQ(report["job"], "gpt");
@@ -42,6 +45,7 @@ TEST(StatusReport, HasTheFieldsOfItsInterface) {
             Json::parse(R"([{"rank": 0, "pid": 4711, "state": "running", "step": 11, "step_time_s": 0.25}])"));
   EXPECT_EQ(report["checkpoint"]["step"], 11);
   EXPECT_EQ(report["output"], Json::parse(R"({"log_dropped_bytes": 64, "console_dropped_bytes": 0})"));
+  EXPECT_EQ(report["records"], Json::parse(R"({"kept": 9, "dropped": 8})"));
   EXPECT_EQ(report["restarts"], 1);
   EXPECT_EQ(report["incidents"], 1);
 }

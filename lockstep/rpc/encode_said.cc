@@ -193,6 +193,7 @@ void Put(const control::Observed& observed, FromAgent& wire) {
   to->set_checkpoint_blocked_s(observed.checkpoint_blocked.value);
   to->set_records(observed.records);
   to->set_records_dropped(observed.records_dropped);
+  to->set_records_unwritten(observed.records_unwritten);
   to->set_log_dropped_bytes(observed.log_dropped.value);
   to->set_console_dropped_bytes(observed.console_dropped.value);
   to->set_start_method(observed.start_method);
@@ -394,6 +395,7 @@ control::Observed Get(const Observed& wire) {
   observed.checkpoint_blocked = Seconds{wire.checkpoint_blocked_s()};
   observed.records = wire.records();
   observed.records_dropped = wire.records_dropped();
+  observed.records_unwritten = wire.records_unwritten();
   observed.log_dropped = Bytes{wire.log_dropped_bytes()};
   observed.console_dropped = Bytes{wire.console_dropped_bytes()};
   observed.start_method = wire.start_method();

@@ -217,12 +217,16 @@ TEST(Encode, FactsArriveWhole) {
   observed.committed = control::CheckpointId{EpochId(1), 4};
   observed.checkpoint_age = Seconds{0.5};
   observed.log_dropped = Bytes{17};
+  observed.records_dropped = 3;
+  observed.records_unwritten = 5;
   const control::Observed seen = Sent(observed);
   EXPECT_EQ(seen.ranks.front().pid, 99);
   EXPECT_EQ(seen.committed, observed.committed);
   EXPECT_EQ(seen.checkpoint_age, observed.checkpoint_age);
   EXPECT_EQ(Sent(control::Observed{}).checkpoint_age, std::nullopt);
   EXPECT_EQ(seen.log_dropped, Bytes{17});
+  EXPECT_EQ(seen.records_dropped, 3);
+  EXPECT_EQ(seen.records_unwritten, 5);
   EXPECT_TRUE(std::isnan(seen.loss));
 }
 
