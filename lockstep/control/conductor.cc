@@ -351,7 +351,7 @@ void Conductor::WasAway(Nanos away) {
   for (std::optional<Wait>* wait : {&culprit_, &stop_, &stuck_, &probe_})
     if (*wait) (*wait)->until = std::max((*wait)->until + away, now + ToNanos(kToCatchUp));
   replay_.WasAway(away);
-  if (!state_.awaited.empty()) Handle(WatcherGone{now - away, true});
+  if (!state_.awaited.empty()) Handle(WaitInterrupted{now - away});
 }
 
 std::vector<std::string> Conductor::LostBeside(int node) const {

@@ -206,7 +206,9 @@ class TwoNodesOfWhichOneIsAwaited : public SomeNodes {
 
 TEST_F(TwoNodesOfWhichOneIsAwaited, TheWaitIsForTimeInWhichSomebodyCouldCome) {
   Pass(Seconds{500});
+  const size_t incidents = state().incidents.size();
   BeAway(Seconds{200});
+  EXPECT_EQ(state().incidents.size(), incidents) << "nobody had left it";
   Pass(Seconds{99});
   EXPECT_EQ(state().awaited.count(1), 1U) << "for 599 s";
   Pass(Seconds{2});

@@ -147,6 +147,8 @@ absl::StatusOr<Coordinator::Resumed> Coordinator::Resume(store::Journal& journal
   Resumed resumed{std::make_unique<Coordinator>(journal, clock), {}};
   LS_ASSIGN_OR_RETURN(resumed.coordinator->state_, ReplayEvents(rows));
   LS_ASSIGN_OR_RETURN(resumed.commands, resumed.coordinator->Handle(WatcherGone{last}));
+  if (!resumed.coordinator->state().awaited.empty())
+    LS_RETURN_IF_ERROR(resumed.coordinator->Handle(WaitInterrupted{last}).status());
   for (Command& command : PendingCommands(resumed.coordinator->state())) resumed.commands.push_back(std::move(command));
   return resumed;
 }

@@ -259,6 +259,25 @@ TEST_F(CoordinatorTest, ResumesAndAsksAgain) {
   EXPECT_EQ(Text(*resumed->coordinator->Handle(EpochStopped{EpochId(1)})), "choose for 2");
 }
 
+TEST_F(CoordinatorTest, WhileNobodyLedNobodyWasAwaited) {
+  JobSpec spec;
+  spec.ranks = 2;
+  spec.nodes = {{"a", 1, "a's"}, {"b", 1, "b's"}};
+  spec.can_ask = true;
+  Hear(JobStarted{spec});
+  Hear(EpochSpawned{EpochId(1)});
+  Hear(LoopBegan{EpochId(1), clock_.Now(), std::nullopt});
+  Hear(AgentLost{1, "b", "its connection was lost", clock_.Now()});
+  clock_.Advance(Seconds{11});
+  Hear(AgentGone{1, "it has not been heard of for 11 s"});
+  ASSERT_TRUE(coordinator_.state().awaited.contains(1));
+  const Nanos until = GoneAt(coordinator_.state(), 1, Nanos{});
+  clock_.Advance(Seconds{100});
+  const auto resumed = Coordinator::Resume(journal_, clock_);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(GoneAt(resumed->coordinator->state(), 1, Nanos{}), until + ToNanos(Seconds{100}));
+}
+
 TEST_F(CoordinatorTest, AReplayShowsTheSameReports) {
   Train();
   RankExited odd = Raised(1, 1, "ValueError");

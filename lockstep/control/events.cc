@@ -14,13 +14,15 @@ using incident::Fields;
 
 // In the order of EventBody's alternatives. Part of the journal's format: a name is never given to something else.
 constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
-    "job_started",          "epoch_spawned", "loop_began",     "caught_up",     "progress_seen",
-    "rank_exited",          "suspected",     "stacks_kept",    "epoch_stopped", "restore_chosen",
-    "spawn_failed",         "stop_asked",    "job_paused",     "job_continued", "watcher_gone",
-    "secondary_grace_over", "drilled",       "agent_lost",     "agent_back",    "agent_gone",
-    "standby_came",         "standby_left",  "journal_behind", "alerted",       "probed",
-    "stop_overdue",         "update_asked",  "code_kept",      "update_due",    "cluster_did",
-    "growth_due",           "tick"};
+    "job_started",   "epoch_spawned",  "loop_began",     "caught_up",
+    "progress_seen", "rank_exited",    "suspected",      "stacks_kept",
+    "epoch_stopped", "restore_chosen", "spawn_failed",   "stop_asked",
+    "job_paused",    "job_continued",  "watcher_gone",   "secondary_grace_over",
+    "drilled",       "agent_lost",     "agent_back",     "agent_gone",
+    "standby_came",  "standby_left",   "journal_behind", "alerted",
+    "probed",        "stop_overdue",   "update_asked",   "code_kept",
+    "update_due",    "cluster_did",    "growth_due",     "wait_interrupted",
+    "tick"};
 
 constexpr std::array<const char*, 4> kAlertClasses = {"machine", "network", "software", "warning"};
 
@@ -118,6 +120,7 @@ Json Body(const WatcherGone& event) {
   if (event.same) json["same"] = true;
   return json;
 }
+Json Body(const WaitInterrupted& event) { return {{"since_ns", event.since.value}}; }
 Json Body(const SecondaryGraceOver&) { return Json::object(); }
 Json Body(const Drilled& event) {
   Json json = {{"fault", event.fault}, {"rank", event.rank}};
@@ -310,6 +313,7 @@ void Read(Fields& fields, StopAsked& event) { event = {fields.Int32("signal")}; 
 void Read(Fields&, JobPaused&) {}
 void Read(Fields&, JobContinued&) {}
 void Read(Fields& fields, WatcherGone& event) { event = {fields.Time("since_ns"), ReadOptionalFlag(fields, "same")}; }
+void Read(Fields& fields, WaitInterrupted& event) { event = {fields.Time("since_ns")}; }
 void Read(Fields& fields, SecondaryGraceOver& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, Drilled& event) {
   event = {ReadEpoch(fields), fields.Text("fault"), fields.Int32("rank"), ReadOptionalFlag(fields, "withdrawn")};

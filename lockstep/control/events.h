@@ -144,6 +144,10 @@ struct WatcherGone {
 struct SecondaryGraceOver {
   EpochId epoch;
 };  // answer to WaitForCulprit
+// Since then nobody could come whose return is awaited: this coordinator was stopped, or there was none.
+struct WaitInterrupted {
+  Nanos since;
+};
 // Nothing is heard from a node any more; its ranks may train on.
 struct AgentLost {
   int node = 0;
@@ -240,11 +244,11 @@ struct JournalBehind {
 };
 struct Tick {};  // nothing happened; never journalled
 
-using EventBody =
-    std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected, StacksKept,
-                 EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued, WatcherGone,
-                 SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, StandbyCame, StandbyLeft, JournalBehind,
-                 Alerted, Probed, StopOverdue, UpdateAsked, CodeKept, UpdateDue, ClusterDid, GrowthDue, Tick>;
+using EventBody = std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected,
+                               StacksKept, EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued,
+                               WatcherGone, SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, StandbyCame,
+                               StandbyLeft, JournalBehind, Alerted, Probed, StopOverdue, UpdateAsked, CodeKept,
+                               UpdateDue, ClusterDid, GrowthDue, WaitInterrupted, Tick>;
 struct Event {
   Nanos at;
   Nanos wall;

@@ -35,6 +35,7 @@ std::vector<EventBody> AllEvents() {
           JobContinued{},
           WatcherGone{At(8)},
           WatcherGone{At(8), true},
+          WaitInterrupted{At(8)},
           SecondaryGraceOver{EpochId(4)},
           Drilled{EpochId(4), "kill", 2},
           Drilled{EpochId(4), "nan", 2, true},

@@ -258,14 +258,12 @@ size_t AddWatcherIncident(Turn& turn, incident::Suspect watcher, std::string evi
   return index;
 }
 
-// Meanwhile nobody could have taken the place of a node that is awaited.
-void WaitLonger(Turn& turn, Nanos gone_since) {
+void On(Turn& turn, const WaitInterrupted& event) {
   for (auto& [node, awaited] : turn.state.awaited)
-    awaited.since = awaited.since + (turn.at - std::clamp(gone_since, awaited.since, turn.at));
+    awaited.since = awaited.since + (turn.at - std::clamp(event.since, awaited.since, turn.at));
 }
 
 void On(Turn& turn, const WatcherGone& event) {
-  WaitLonger(turn, event.since);
   const double away = ToSeconds(turn.at - std::min(event.since, turn.at)).value;
   const size_t index = AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, kCoordinatorName},
                                           fmt::format("nobody watched for {:.3f} s", away), event.since);

@@ -123,7 +123,7 @@ class Chance {
       case 7:
         return JobContinued{};
       case 8:
-        return WatcherGone{Moment()};
+        return OneIn(2) ? EventBody(WatcherGone{Moment()}) : EventBody(WaitInterrupted{Moment()});
       case 9:
         return SecondaryGraceOver{Epoch(state)};
       case 10:

@@ -335,10 +335,7 @@ void Lead::Tick() {
   const bool stalled = away > ToNanos(kStalled);
   LookWhetherStopped();
   ticked_ = now;
-  if (begun_ && stalled) {
-    if (!head_.state().awaited.empty()) stopped_ = {};  // then it writes that down itself
-    head_.WasAway(away);
-  }
+  if (begun_ && stalled) head_.WasAway(away);
   BeginIfComplete();
   GiveUpIfTooLate();
   if (begun_) TellWhoStayedAway();
