@@ -23,17 +23,41 @@ Conductor::Conductor(const State& state, const Clock& clock, Listener listener)
                .answered = [this](const Probed& answer) { Handle(answer); }}) {}
 
 // While loading, the acting epoch is still the coming one.
-void Conductor::Begin(const std::vector<Command>& commands) {
+void Conductor::Begin(const std::vector<Command>& commands, const Conductor* before) {
   fleet_ = std::make_unique<Fleet>(KeepersOf(state_.spec));
   fleet_->Begin(EpochId(state_.epoch.value() - (state_.mode == Mode::kLoading ? 1 : 0)),
                 state_.in_loop && !state_.unseen);
   nodes_.resize(static_cast<size_t>(fleet_->nodes()));
   for (int node = 0; node < nodes(); ++node) Put(node, Standing::kLost, clock_.Now());
+  if (before != nullptr) CountOnFrom(*before);
   for (const int vacant : state_.vacated) {  // by whoever led before
     Put(vacant, Standing::kGone, {});
+    Hear(vacant, Observed{});
     (void)fleet_->Vacate(vacant);  // nobody has said anything yet
   }
   CarryOut(commands);
+}
+
+// Nodes may have other numbers than there, and others may have their places.
+void Conductor::CountOnFrom(const Conductor& before) {
+  counted_before_ = before.counted_before_;
+  for (const Node& last : before.nodes_) {
+    int node = 0;
+    while (node < nodes() && TokenOf(node) != last.token) ++node;
+    if (node == nodes()) {
+      KeepCounts(last.observed, Observed{}, counted_before_);
+      continue;
+    }
+    Of(node).token = last.token;
+    Of(node).observed = last.observed;
+    Of(node).observed.ranks.clear();  // under the old numbers
+    Of(node).observed_at = last.observed_at;
+  }
+}
+
+std::string Conductor::TokenOf(int node) const {
+  const auto index = static_cast<size_t>(node);
+  return index < state_.spec.nodes.size() ? state_.spec.nodes[index].token : "";
 }
 
 std::string Conductor::NameOf(int node) const {
@@ -103,6 +127,7 @@ void Conductor::Hear(int node, const Samples& samples) {
 
 void Conductor::Hear(int node, const Observed& observed) {
   KeepCounts(Of(node).observed, observed, counted_before_);
+  Of(node).token = TokenOf(node);
   Of(node).observed = observed;
   Of(node).observed_at = clock_.Now();
 }

@@ -32,8 +32,9 @@ class Conductor {
 
   // Both must outlive the conductor.
   Conductor(const State& state, const Clock& clock, Listener listener);
-  // What the state asks for where this coordinator begins to lead. No agent attends yet.
-  void Begin(const std::vector<Command>& commands);
+  // What the state asks for where this coordinator begins to lead. No agent attends yet. Counts go on from those of the
+  // conductor that led before in this process, if one did.
+  void Begin(const std::vector<Command>& commands, const Conductor* before = nullptr);
 
   void Hear(int node, const Said& said);
   // Its agent is out of reach.
@@ -85,6 +86,7 @@ class Conductor {
     Nanos since{};
     bool left_us = false;  // lost, and not said to be
     bool asked_stop = false;
+    std::string token{};  // of whoever said what is observed
     Observed observed{};
     Nanos observed_at{};
   };
@@ -128,6 +130,8 @@ class Conductor {
     TellAll(Command(command));
   }
 
+  void CountOnFrom(const Conductor& before);
+  std::string TokenOf(int node) const;
   Wait WaitFor(EpochId epoch, Seconds at_most) const { return {epoch, clock_.Now() + ToNanos(at_most)}; }
   void EndWaits(Nanos now);
   void EndProbe(EpochId epoch);

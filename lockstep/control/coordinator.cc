@@ -48,11 +48,14 @@ absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) 
   if (std::holds_alternative<Tick>(body)) return HandleTick();
   if (!holds()) return Decide(body);
   if (std::holds_alternative<StopAsked>(body)) stop_ = body;
+  if (std::holds_alternative<Drilled>(body)) drills_.push_back(body);
   return std::vector<Command>();
 }
 
 // A job that is to end needs no place, and gives none away that the journal does not have: the stop comes next.
 absl::StatusOr<std::vector<Command>> Coordinator::HandleTick() {
+  if (!holds())
+    for (const EventBody& drill : std::exchange(drills_, {})) LS_RETURN_IF_ERROR(Decide(drill).status());
   if (!holds() && stop_) return Decide(*std::exchange(stop_, std::nullopt));
   if (!waiting_.empty() || sync_due_) LS_RETURN_IF_ERROR(Write(false));
   if (in_vain() && !stop_ && !is_lost_) return std::vector<Command>();

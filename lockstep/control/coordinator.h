@@ -4,8 +4,8 @@
 // Trouble with the journal (a full disk) never stops training: the events wait in memory, are counted, and go in with
 // a later one, or at a Tick. But a journal that another coordinator writes by now refuses, and then no command is
 // handed out any more. Who has which place is on disk before anybody is told: until it is, the coordinator holds its
-// commands back, and hears nothing but a stop. Whoever leads begins anew then, as a coordinator that has taken over.
-// Thread-compatible. Cost of an event: about one SQLite transaction without fsync.
+// commands back, and hears nothing but a stop and drills. Whoever leads begins anew then, as a coordinator that has
+// taken over. Thread-compatible. Cost of an event: about one SQLite transaction without fsync.
 //
 //   Coordinator coordinator(*journal, clock);
 //   LS_ASSIGN_OR_RETURN(std::vector<Command> commands, coordinator.Handle(JobStarted{spec}));
@@ -63,6 +63,7 @@ class Coordinator {
   std::vector<store::Event> waiting_;  // stepped, but not yet in the journal
   std::vector<Command> held_;          // until the journal has what changes places, and all before it
   std::optional<EventBody> stop_;      // that was asked for meanwhile
+  std::vector<EventBody> drills_;      // that an agent let strike meanwhile
   bool sync_due_ = false;
   bool is_lost_ = false;  // nobody will take over by this journal: places need not wait for it
   Nanos tried_, pause_;   // to write them, in vain, and when again; 0: not so

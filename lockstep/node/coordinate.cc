@@ -200,6 +200,8 @@ class CoordinatorProcess {
       return {{"error", "this coordinator takes no drills: it was started without --allow-drill"}};
     if (drill->fault != control::kKillCoordinator || !lead_.begun())
       return {{"error", "only a coordinator that leads can be drilled here: ranks are, on the node that has them"}};
+    if (const absl::Status hears = lead_.head().CheckHears(); !hears.ok() && !drill->withdrawn)
+      return {{"error", Message(hears)}};
     view_.Line(fmt::format("drill: {}{}", control::Text(*drill), drill->withdrawn ? " was not done" : ""));
     lead_.head().Handle(control::EventBody(*drill));
     return {{"step", lead_.head().state().progress.step}, {"watcher_pid", getpid()}};

@@ -72,15 +72,17 @@ void Head::Lead(const std::vector<control::Command>& commands) {
   judge_ = std::make_unique<control::Judge>(options_.policy, state().spec.ranks);
   const bool coming = state().mode == control::Mode::kLoading || state().mode == control::Mode::kSpawning;
   if (!coming) judge_->Begin(state().epoch);
-  conductor_.emplace(
-      state(), clock_,
-      control::Conductor::Listener{.decide = [this](const control::EventBody& body) { return Decide(body); },
-                                   .tell = listener_.tell,
-                                   .carried =
-                                       [this](const control::Command& command) {
-                                         std::visit([&](const auto& body) { Carried(body); }, command);
-                                       }});
-  conductor_->Begin(commands);
+  const auto before = std::exchange(
+      conductor_,
+      std::make_unique<control::Conductor>(
+          state(), clock_,
+          control::Conductor::Listener{.decide = [this](const control::EventBody& body) { return Decide(body); },
+                                       .tell = listener_.tell,
+                                       .carried =
+                                           [this](const control::Command& command) {
+                                             std::visit([&](const auto& body) { Carried(body); }, command);
+                                           }}));
+  conductor_->Begin(commands, before.get());
 }
 
 std::vector<RankId> Head::RanksOf(int node) const {
@@ -109,7 +111,9 @@ void Head::AwaitJournal() {
 void Head::Hear(int node, const control::Said& said) {
   if (coordinator_->holds()) {
     const auto* event = std::get_if<control::EventBody>(&said);
-    if (event != nullptr && std::holds_alternative<control::StopAsked>(*event)) Handle(*event);
+    const bool of_a_user = event != nullptr && (std::holds_alternative<control::StopAsked>(*event) ||
+                                                std::holds_alternative<control::Drilled>(*event));
+    if (of_a_user) Handle(*event);
     return;
   }
   if (const auto* samples = std::get_if<control::Samples>(&said)) judge_->Add(*samples);
@@ -154,8 +158,13 @@ void Head::TellStages(const std::vector<control::VersionStage>& before) {
   }
 }
 
+absl::Status Head::CheckHears() const {
+  if (!coordinator_->holds()) return absl::OkStatus();
+  return Unavailable("the job waits for its journal, which cannot be written: ask again");
+}
+
 Json Head::Update(control::UpdateAsked asked) {
-  if (coordinator_->holds()) return {{"error", "the job waits for its journal, which cannot be written: ask again"}};
+  if (const absl::Status hears = CheckHears(); !hears.ok()) return {{"error", Message(hears)}};
   const control::Progress progress = conductor_->fleet().progress();
   if (state().in_loop && progress.step_end.value != 0)
     Handle(control::ProgressSeen{state().epoch, progress, judge_->step_time()});  // what it is compared with
@@ -231,6 +240,7 @@ void Head::Tick() {
   if (took_over_ && !absent_told_ && now - *took_over_ >= ToNanos(kToComeBack)) TellAbsent(now);
   TellUncommitted(now);
   conductor_->Tick();
+  if (coordinator_->holds()) return;  // nobody is told anything before the journal
   Hurry();
   TickJudge(now);
   CompareWithPlan(now);

@@ -61,6 +61,8 @@ class Head {
   void LeftUs(int node);
   // Of the user: a stop, a pause, a drill.
   void Handle(const control::EventBody& body) { conductor_->Handle(body); }
+  // Unavailable: nothing but a stop can be asked for, as the coordinator waits for its journal.
+  absl::Status CheckHears() const;
   // `lockstep update`. The answer names the version, and why it was dropped if it was. One to come at once waits, for a
   // bounded time, while no checkpoint is whole that is near.
   Json Update(control::UpdateAsked asked);
@@ -109,7 +111,7 @@ class Head {
   const Listener listener_;
   std::unique_ptr<store::Journal> journal_;
   std::unique_ptr<control::Coordinator> coordinator_;
-  std::optional<control::Conductor> conductor_;
+  std::unique_ptr<control::Conductor> conductor_;
   std::unique_ptr<control::Judge> judge_;
   std::optional<control::PlanWatch> plan_watch_;
   bool looks_closely_ = false;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/test_folder.h"
+#include "lockstep/control/memory_journal.h"
 
 namespace lockstep::node {
 namespace {
@@ -191,6 +192,105 @@ TEST_F(HeadOfTwoNodes, AnUpdateAtOnceIsMadeAtOnceBeforeTheFirstCheckpointToo) {
   ASSERT_EQ(head.state().mode, control::Mode::kRunning);
   head.Update({.env = {{"A", "1"}}, .now = true});
   EXPECT_EQ(head.state().mode, control::Mode::kStopping);
+}
+
+// Tells when something is wanted of a scheduler.
+class SomeDriver final : public schedule::Driver {
+ public:
+  explicit SomeDriver(std::function<void()> told) : told_(std::move(told)) {}
+  void Want(const schedule::Wanted&) override { told_(); }
+  std::vector<schedule::Outcome> TakeOutcomes() override { return {}; }
+  schedule::Counts counts() const override { return {}; }
+  void End() override {}
+  absl::Status Requeue() override { return absl::OkStatus(); }
+
+ private:
+  const std::function<void()> told_;
+};
+
+// Node b is silent, a standby is to have its place, and the disk of the journal is full.
+class HeadThatWaitsForItsJournal : public HeadOfTwoNodes {
+ protected:
+  HeadThatWaitsForItsJournal() {
+    auto journal = std::make_unique<control::MemoryJournal>();
+    journal_ = journal.get();
+    head_.Keep(std::move(journal));
+    head_.Use(std::make_unique<Scheduler>(
+        std::make_unique<SomeDriver>([this] { ++(head_.CheckHears().ok() ? told_ : told_too_early_); })));
+    control::JobSpec job;
+    job.nodes = {{"a", 1, "a's"}, {"b", 1, "b's"}};
+    job.ranks = 2;
+    job.standbys = 1;
+    EXPECT_TRUE(head_.Begin(job).ok());
+    Run(0);
+    Run(1);
+    Count(0, 1000, 3);
+    Count(1, 900, 2);
+    head_.Handle(control::StandbyCame{{"s", 1, "s's"}});
+    journal_->full = true;
+    head_.Lost(1, "its connection was lost");
+    for (int i = 0; i < 100 && head_.CheckHears().ok(); ++i) PassASecond();
+    EXPECT_EQ(Message(head_.CheckHears()), "the job waits for its journal, which cannot be written: ask again");
+  }
+  void Run(int node) {
+    head_.Hear(node, control::Said(control::AllSaid{}));
+    head_.Hear(node, control::Said(control::EventBody(control::EpochSpawned{kOne})));
+    head_.Hear(node, control::Said(control::EventBody(control::LoopBegan{kOne, clock_.Now(), {}})));
+  }
+  void Count(int node, int64_t taken, int64_t records_unwritten) {
+    control::Observed observed;
+    observed.checkpoints = taken;
+    observed.records_unwritten = records_unwritten;
+    head_.Hear(node, control::Said(observed));
+  }
+  void PassASecond() {
+    clock_.Advance(Seconds{1});
+    head_.Tick();
+  }
+  void EmptyTheDisk() {
+    journal_->full = false;
+    PassASecond();
+    EXPECT_TRUE(head_.CheckHears().ok());
+  }
+  Json Taken() const { return head_.Status()["checkpoint"]["taken"]; }
+
+  static constexpr EpochId kOne{1};
+  int told_ = 0, told_too_early_ = 0;  // the scheduler
+  control::MemoryJournal* journal_ = nullptr;
+  Head head_{options_, clock_, Listener()};
+};
+
+TEST_F(HeadThatWaitsForItsJournal, CountsFallNeither) {
+  EXPECT_EQ(Taken(), 1900);
+  EmptyTheDisk();
+  ASSERT_EQ(head_.state().spec.nodes.at(1).name, "s");
+  EXPECT_EQ(Taken(), 1900) << "nobody has said any again";
+  EXPECT_EQ(head_.Status()["records"]["dropped"], 5);
+  Count(0, 1001, 0);
+  EXPECT_EQ(Taken(), 1901) << "the agent of a goes on, or is a new one that knows the board";
+  EXPECT_EQ(head_.Status()["records"]["dropped"], 5);
+  Count(1, 7, 1);
+  EXPECT_EQ(Taken(), 1908);
+  EXPECT_EQ(head_.Status()["records"]["dropped"], 6);
+}
+
+TEST_F(HeadThatWaitsForItsJournal, ADrillIsWrittenDownWhenItCanBe) {
+  head_.Hear(0, control::Said(control::EventBody(control::Drilled{kOne, "hang", 0})));
+  EXPECT_TRUE(head_.state().drills.empty());
+  EmptyTheDisk();
+  PassASecond();
+  ASSERT_EQ(head_.state().drills.size(), 1U);
+  EXPECT_EQ(head_.state().drills.front().what.rank, 0);
+}
+
+TEST_F(HeadThatWaitsForItsJournal, TheSchedulerIsToldNothingBeforeTheJournal) {
+  const int before = told_;
+  EXPECT_GT(before, 0) << "while the node was lost";
+  PassASecond();
+  EXPECT_EQ(told_too_early_, 0);
+  EmptyTheDisk();
+  PassASecond();
+  EXPECT_GT(told_, before);
 }
 
 TEST_F(HeadOfTwoNodes, WhoTakesOverSaysForWhomItWaitsAndNamesAllThatAreLost) {

@@ -511,6 +511,8 @@ Json Node::Rehearse(const Json& request) {
                                   first, first + spec_.ranks - 1)}};
   if (!agent_ || (drill->epoch != agent_->epoch() && !drill->withdrawn))
     return {{"error", fmt::format("epoch {} is over: the job is being restarted", drill->epoch.value())}};
+  const absl::Status hears = IsLeading() ? lead_->head().CheckHears() : absl::OkStatus();
+  if (!hears.ok() && !drill->withdrawn) return {{"error", Message(hears)}};
   view_.Line(fmt::format("drill: {}{}", control::Text(*drill), drill->withdrawn ? " was not done" : ""));
   Say(control::EventBody(*drill));
   return {{"epoch", drill->epoch.value()}, {"step", agent_->progress().step}, {"watcher_pid", getpid()}};
