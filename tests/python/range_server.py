@@ -16,6 +16,7 @@ import sys
 
 class Handler(http.server.SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for the acknowledgement of its own header
 
     def do_GET(self):
         path = pathlib.Path(self.translate_path(self.path))
