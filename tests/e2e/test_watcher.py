@@ -181,6 +181,18 @@ class Watcher(WatcherTest):
         self.assertEqual([1], sorted({line["epoch"] for line in run.steps()}), run)
         self.assertTrue(list(disk.glob("step_*")), "what was in memory went to disk at the end")
 
+    def test_its_journal_is_removed(self):
+        run = self.start_long_job()
+        self.kill_watcher(run)
+        for file in run.dir.glob("journal.sqlite*"):
+            file.unlink()
+        self.assertEqual(2, run.resume().wait(30), run)
+        self.assertIn(f"{run.dir}: it cannot be resumed (cannot open the journal {run.dir}/journal.sqlite: ", run.stderr(), run)
+        self.assertIn(f"end its workers with `kill {run.starter()}`, their starter, and choose another --run", run.stderr(), run)
+        self.assertFalse(list(run.dir.glob("journal.sqlite*")), "an empty one would look like that of a run that never began")
+        os.kill(run.starter(), signal.SIGTERM)
+        run.assert_nothing_left()
+
     def lock(self, folder):
         """As systemd-tmpfiles does before it removes what lies there."""
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
