@@ -65,6 +65,7 @@ class Starter {
   void Joined(const ls_join_message& request);
 
   void BeginEpoch(const EpochPlan& plan);
+  void TellItEnded(uint64_t epoch);
   void StartWorkers(EpochPlan& plan);
   void KeepThoseThatWait(const EpochPlan& plan, const std::vector<Stdio>& stdio);
   void SpawnByExec(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio);
@@ -310,7 +311,7 @@ void Starter::Joined(const ls_join_message& request) {
 // An epoch begins.
 
 void Starter::BeginEpoch(const EpochPlan& plan) {
-  if (plan.epoch <= asked_epoch_) return;           // it was killed before it began
+  if (plan.epoch <= asked_epoch_) return TellItEnded(plan.epoch);
   if (plan_ && plan_->epoch == plan.epoch) return;  // asked again by an agent that took over: it is under way
   if (workers_.epoch() == plan.epoch) return TellSpawned();
   if (!AllGone() || killing_) return SpawnFailed(plan.epoch, "workers of the epoch before still run");
@@ -322,6 +323,14 @@ void Starter::BeginEpoch(const EpochPlan& plan) {
   mkdir(EpochDir(spec_, plan.epoch).c_str(), 0700);
   __atomic_store_n(&buffers_.board()->epoch, plan.epoch, __ATOMIC_RELEASE);
   if (host_.known()) StartWorkers(*plan_);
+}
+
+// Who spawns it does not know that: whoever led before was killed before it was written down. Of one that had workers
+// their exits tell.
+void Starter::TellItEnded(uint64_t epoch) {
+  if (epoch == workers_.epoch()) return;
+  const std::string error = fmt::format("epoch {} was ended before its workers were started", epoch);
+  agent_.Tell({{"event", "spawn_failed"}, {"epoch", epoch}, {"error", error}});
 }
 
 void Starter::StartWorkers(EpochPlan& plan) {

@@ -22,10 +22,11 @@ absl::StatusOr<EventBody> Decoded(const std::string& type, const std::string& te
   return EventFromJson(type, json);
 }
 
+bool IsResize(const Command& command) { return std::holds_alternative<Resize>(command); }
+
 // Who is out of a job is out for good, and who has a place holds what belongs to it.
 bool ChangesPlaces(const Command& command) {
-  return std::holds_alternative<Seat>(command) || std::holds_alternative<Vacate>(command) ||
-         std::holds_alternative<Resize>(command);
+  return std::holds_alternative<Seat>(command) || std::holds_alternative<Vacate>(command) || IsResize(command);
 }
 
 absl::Status CheckSpec(const EventBody& body) {
@@ -52,15 +53,22 @@ absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) 
   return std::vector<Command>();
 }
 
-// A job that is to end needs no place, and gives none away that the journal does not have: the stop comes next.
+// A job that is to end needs no place, and gives none away that the journal does not have: the stop comes next. Where
+// nodes count anew nothing of the job runs, and it ends here and now: with the numbers that the state has.
 absl::StatusOr<std::vector<Command>> Coordinator::HandleTick() {
   if (!holds())
     for (const EventBody& drill : std::exchange(drills_, {})) LS_RETURN_IF_ERROR(Decide(drill).status());
   if (!holds() && stop_) return Decide(*std::exchange(stop_, std::nullopt));
   if (!waiting_.empty() || sync_due_) LS_RETURN_IF_ERROR(Write(false));
   if (in_vain() && !stop_ && !is_lost_) return std::vector<Command>();
-  if (in_vain() && !is_lost_) std::erase_if(held_, ChangesPlaces);
-  return std::exchange(held_, {});
+  const bool ends = in_vain() && !is_lost_;
+  const bool counts_anew = std::any_of(held_.begin(), held_.end(), IsResize);
+  if (ends && !counts_anew) std::erase_if(held_, ChangesPlaces);
+  std::vector<Command> commands = std::exchange(held_, {});
+  if (!ends || !counts_anew) return commands;
+  LS_ASSIGN_OR_RETURN(const std::vector<Command> last, Decide(*std::exchange(stop_, std::nullopt)));
+  commands.insert(commands.end(), last.begin(), last.end());
+  return commands;
 }
 
 absl::StatusOr<std::vector<Command>> Coordinator::Decide(const EventBody& body) {

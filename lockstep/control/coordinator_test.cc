@@ -148,6 +148,24 @@ TEST_F(CoordinatorTest, AJobThatIsToEndDoesNotWaitForTheJournal) {
   EXPECT_EQ(coordinator_.state().mode, Mode::kFinishing);
 }
 
+// Whoever carries this out leads by the state, in which the numbers are the new ones.
+TEST_F(CoordinatorTest, AJobThatIsToEndEndsWhereItsNodesCountAnew) {
+  JobSpec spec;
+  spec.ranks = 4;
+  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
+  spec.least_nodes = 1;
+  spec.most_nodes = 2;
+  Hear(JobStarted{spec});
+  Hear(AgentLost{0, "a", "its connection was lost", clock_.Now()});
+  EXPECT_THAT(Hear(AgentGone{0, "it has not been heard of for 10 s"}), HasSubstr("vacate 0"));
+  journal_.full = true;
+  EXPECT_EQ(Hear(EpochStopped{EpochId(1)}), "");
+  EXPECT_TRUE(coordinator_.holds());
+  Hear(StopAsked{SIGTERM});
+  EXPECT_THAT(Hear(Tick{}), HasSubstr("resize to 1"));
+  EXPECT_EQ(coordinator_.state().mode, Mode::kFinished);
+}
+
 TEST_F(CoordinatorTest, NoPlaceWaitsForAJournalThatNobodyWillRead) {
   LoseANode();
   journal_.removed = true;

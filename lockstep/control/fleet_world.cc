@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "lockstep/control/fleet.h"
 
@@ -67,10 +68,12 @@ Fleet::Events Fleet::ChooseReplica(EpochId next) {
 // Empty: it will do.
 std::string Fleet::WhyUnfit(const CheckpointId& point) const {
   int parts = 0;
-  std::set<int> known;
+  std::set<int> known, sizes;  // sizes: of the worlds in which it is held
   std::set<std::pair<uint64_t, uint64_t>> contents;
   for (const Node& node : nodes_) {
-    if (node.found->held.node >= 0) parts = std::max(parts, node.found->held.nodes);
+    const auto& [held, points] = std::tie(node.found->held, node.found->points);
+    if (held.node >= 0) parts = std::max(parts, held.nodes);
+    if (held.node >= 0 && std::ranges::find(points, point) != points.end()) sizes.insert(held.nodes);
     for (const Replica& replica : node.found->replicas) {
       if (replica.point != point) continue;
       known.insert(replica.node);
@@ -84,7 +87,10 @@ std::string Fleet::WhyUnfit(const CheckpointId& point) const {
         "{} {}: its ranks differ, as those of a sharded model do (where any "
         "rank's state is right for any other all the same, give Checkpoint replicas=True)",
         other, point.step);
-  if (static_cast<int>(known.size()) == parts) return "";
+  // It was written in one world: for the other it was found to do by a coordinator whose journal lacks that, and who
+  // has taken his place there says no more what he had.
+  const bool was_taken = sizes.size() > 1;
+  if (was_taken || static_cast<int>(known.size()) == parts) return "";
   return fmt::format("{} {}: of {} of {} nodes nobody knows what they had", other, point.step,
                      parts - static_cast<int>(known.size()), parts);
 }

@@ -440,7 +440,7 @@ void On(Turn& turn, const StopOverdue& event) {
   const bool others = std::any_of(event.unstopped.begin(), event.unstopped.end(), [&](int node) {
     return std::none_of(planned.begin(), planned.end(), [&](const Evictee& evictee) { return evictee.node == node; });
   });
-  if (others) return turn.commands.push_back(WaitForStop{state.epoch, state.spec.policy.stuck_within});
+  if (others) return turn.commands.push_back(WaitForStop{state.epoch, state.spec.policy.stop_within});
   Act(turn, ActionKind::kNote,
       fmt::format("not all ranks have ended within {:g} s: whoever has the place from now on does not wait for them",
                   state.spec.policy.stop_within.value));

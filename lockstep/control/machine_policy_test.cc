@@ -72,7 +72,7 @@ TEST(Eviction, DoesNotWaitForRanksThatNeverEnd) {
 TEST(Eviction, NeverOfANodeAndItsKeeperAtOnce) {
   Scenario job = ThreeNodes(2);
   job.Hear(20, Alert(2, AlertClass::kMachine, 19));
-  EXPECT_EQ(job.Hear(40, StopOverdue{EpochId(1), {}, {1, 2}}), "wait 120 s for the end") << "node 1 may be gone, too";
+  EXPECT_EQ(job.Hear(40, StopOverdue{EpochId(1), {}, {1, 2}}), "wait 20 s for the end") << "node 1 may be gone, too";
   EXPECT_TRUE(job.state.evictions.empty());
   job.Hear(140, StopOverdue{EpochId(1), {1}});
   ASSERT_EQ(job.state.evictions.size(), 1u);

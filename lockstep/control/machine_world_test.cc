@@ -346,6 +346,16 @@ TEST(WorldState, WhatNobodyKnowsIsNotGuessed) {
               HasSubstr("of 1 of 3 nodes nobody knows"));
 }
 
+// Nodes 1 and 2 have taken their places in the larger world, and answer as who stays; node 0 missed where that began,
+// and the coordinator that knew it is gone.
+TEST(WorldState, WhatOneHasTakenAlreadyIsTakenByTheOthers) {
+  Fleet fleet({1, 2, 0});
+  fleet.Begin(EpochId(1));
+  EXPECT_TRUE(fleet.Hear(0, Found({0, 2}, {{0, kPoint, 7, 7}})).empty());
+  EXPECT_TRUE(fleet.Hear(1, Found({1, 3}, {})).empty());
+  EXPECT_EQ(Chosen(fleet.Hear(2, Found({2, 3}, {}))).point, kPoint);
+}
+
 TEST(WorldState, AScriptMaySaySo) {
   const uint64_t said = kSaidToBeReplica;
   EXPECT_EQ(Chosen(Choose({0, kPoint, said, said}, {2, kPoint, said, said}, {{1, kPoint, 8, 7}})).point, kPoint);

@@ -141,6 +141,8 @@ void Simulation::Check() {
     excused_ = !EverybodyIsHere() || AwaitsOthers();
   }
   if (excused_ || schedule_.now() < caught_up_at_) promises_.Excuse();
+  if (leads_ && !coordinator_->holds() && conductor_->nodes() != cluster_.nodes())
+    promises_.Break(fmt::format("{} nodes are led, and there are {}", conductor_->nodes(), cluster_.nodes()));
   promises_.Check(state(), news);
 }
 

@@ -107,6 +107,8 @@ void Cluster::Do(int index, const HostStore& wish) {
 
 void Cluster::Do(int index, const Spawn& command) {
   Node& node = nodes_[At(index)];
+  const bool ended = command.epoch == node.epoch && node.ranks.front().epoch != node.epoch;  // before it began here
+  if (ended) return Remember(index, node.epoch, SpawnFailed{node.epoch, "it was ended before it began"});
   if (command.epoch < node.epoch || (command.epoch == node.epoch && node.stopped)) return;
   const std::string& hash = command.version.hash;
   if (!hash.empty() && !node.joined && !node.code.contains(hash))  // one that is new copies it now

@@ -349,6 +349,7 @@ absl::Status Node::Resume() {
     link_->BelongTo(spec_.run_token);
   } else {
     options_.nodes.endpoint = spec_.endpoint;
+    LS_RETURN_IF_ERROR(CheckJournal(spec_.run_dir));
     LS_RETURN_IF_ERROR(BeginLeading());
     const absl::Status resumed = lead_->Resume(spec_.run_token);
     if (!resumed.ok()) return At(spec_.run_dir, resumed);

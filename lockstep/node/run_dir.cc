@@ -57,7 +57,8 @@ std::string WhyUnreadable(const std::string& run_dir) {
   if (!journal.ok()) return Message(journal.status());
   const auto events = (*journal)->Read(0);
   if (!events.ok()) return Message(events.status());
-  return events->empty() ? fmt::format("{}/{} is empty", run_dir, agent::kJournalFile) : "";
+  return events->empty() ? fmt::format("{}/{} is empty: expected the events of the run", run_dir, agent::kJournalFile)
+                         : "";
 }
 
 bool IsWatched(const std::string& run_dir) { return agent::ConnectTo(run_dir + "/" + agent::kControlSocket).ok(); }
@@ -177,6 +178,11 @@ std::string HowToGoOn(const std::string& run_dir) {
           ? "it begins anew, for this one had no --checkpoint-dir"
           : fmt::format("with --checkpoint-dir {} it goes on from the newest checkpoint there", spec->checkpoint_dir);
   return fmt::format("its workers are gone: start a new run in another --run ({})", from);
+}
+
+absl::Status CheckJournal(const std::string& run_dir) {
+  if (WhyUnreadable(run_dir).empty()) return absl::OkStatus();
+  return FailedPrecondition("{}: {}", run_dir, HowToGoOn(run_dir));
 }
 
 absl::StatusOr<std::string> FindRunDir(const std::string& path) {

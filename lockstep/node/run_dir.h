@@ -35,6 +35,8 @@ absl::StatusOr<std::string> FindLiveRunDir(const std::string& path);
 absl::Status CheckInPlace(const std::string& run_dir, const agent::RunSpec& spec);
 // PermissionDenied: it is another user's, who could not go on with what we make there.
 absl::Status CheckOwner(const std::string& run_dir);
+// FailedPrecondition: the journal of this run, which this node leads, is gone, empty or damaged; and what to do.
+absl::Status CheckJournal(const std::string& run_dir);
 // What to do about the run of this node that `run_dir` holds and that has no watcher: "go on with `lockstep run
 // --resume DIR`, or ..."; where nobody is left to be adopted, how to start a new one.
 std::string HowToGoOn(const std::string& run_dir);

@@ -69,6 +69,7 @@ TEST_F(RunDir, ARunWithoutAJournalNamesItsStarter) {
   const std::string what = HowToGoOn(spec.run_dir);
   EXPECT_THAT(what, HasSubstr("it cannot be resumed (cannot open the journal " + spec.run_dir));
   EXPECT_THAT(what, HasSubstr(fmt::format("`kill {}`", getpid())));
+  EXPECT_EQ(Message(CheckJournal(spec.run_dir)), spec.run_dir + ": " + what);
 }
 
 TEST_F(RunDir, ACopyIsNotTheRun) {

@@ -1,9 +1,11 @@
 """Whoever watches goes away (coordinator and agent are one process, `lockstep run`), or the terminal does: training
 goes on, and another watcher takes over."""
 import fcntl
+import json
 import os
 import shutil
 import signal
+import socket
 import unittest
 
 from harness import STEPS, Run, RunTest, ddp
@@ -74,6 +76,23 @@ class Watcher(WatcherTest):
             run.resume()
         run.finish()
         self.assertEqual([["1"], ["2"]], run.suspects(), run)
+        self.assertEqual(3, run.epoch(), run)
+        run.assert_undisturbed_result(LONG)
+
+    def test_killed_with_its_word_that_an_epoch_had_ended(self):
+        """A job was stopped before its next epoch began, and of that nothing was written down."""
+        run = Run(self, "ddp.py", *ddp(LONG, step_time=0.1), options=["--start-method", "exec"])
+        run.wait_for_step(5)
+        store = next(pid for pid, command in run.processes().items() if "lockstep._store" in command)
+        os.kill(store, signal.SIGSTOP)
+        os.kill(run.pids()[2], signal.SIGKILL)
+        run.wait("an epoch that waits for its store", lambda: run.epoch() == 2)
+        self.kill_watcher(run)
+        end_epoch(run, 2)
+        os.kill(store, signal.SIGCONT)
+        run.resume()
+        run.finish()
+        self.assertIn("epoch 2 was ended before its workers were started", json.dumps(run.incidents()), run)
         self.assertEqual(3, run.epoch(), run)
         run.assert_undisturbed_result(LONG)
 
@@ -162,6 +181,18 @@ class Watcher(WatcherTest):
         self.assertEqual([1], sorted({line["epoch"] for line in run.steps()}), run)
         self.assertTrue(list(disk.glob("step_*")), "what was in memory went to disk at the end")
 
+    def test_its_journal_is_removed(self):
+        run = self.start_long_job()
+        self.kill_watcher(run)
+        for file in run.dir.glob("journal.sqlite*"):
+            file.unlink()
+        self.assertEqual(2, run.resume().wait(30), run)
+        self.assertIn(f"{run.dir}: it cannot be resumed (cannot open the journal {run.dir}/journal.sqlite: ", run.stderr(), run)
+        self.assertIn(f"end its workers with `kill {run.starter()}`, their starter, and choose another --run", run.stderr(), run)
+        self.assertFalse(list(run.dir.glob("journal.sqlite*")), "an empty one would look like that of a run that never began")
+        os.kill(run.starter(), signal.SIGTERM)
+        run.assert_nothing_left()
+
     def lock(self, folder):
         """As systemd-tmpfiles does before it removes what lies there."""
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -208,6 +239,22 @@ class Terminal(RunTest):
         run.finish(timeout=90)
         self.assertEqual([["1"]], run.suspects(), run)
         run.assert_undisturbed_result(LONG)
+
+
+def end_epoch(run, epoch):
+    """As a watcher does, for which the starter takes us."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as starter:
+        starter.settimeout(30)
+        starter.connect(str(run.dir / "starter.sock"))
+        starter.send(json.dumps({"op": "kill", "epoch": epoch}).encode())
+        while not is_stop_of(epoch, starter.recv(1 << 20)):
+            pass
+
+
+def is_stop_of(epoch, packet):
+    """Of what it sends, all but the output of ranks is JSON."""
+    event = json.loads(packet) if packet.startswith(b"{") else {}
+    return (event.get("event"), event.get("epoch")) == ("stopped", epoch)
 
 
 def fill(terminal):
