@@ -132,6 +132,22 @@ TEST_F(Gloo, OfASendThatNobodyWaitedForTheLaunchIsKnown) {
   EXPECT_EQ(ended.back().body.op.state, LS_OP_COMPLETED);
 }
 
+// As of a rank that enters its training function again.
+TEST_F(Gloo, ACommunicatorIsOfTheEpochInWhichItWasMade) {
+  Context before, after;
+  for (const auto& [context, epoch] : {std::pair{&before, 3U}, std::pair{&after, 4U}}) {
+    setenv("LOCKSTEP_EPOCH", std::to_string(epoch).c_str(), 1);
+    Connect(*context);
+  }
+  unsetenv("LOCKSTEP_EPOCH");
+  const ls_trail* trail = MapOwnTrail();
+  const auto epoch_of = [&](const Context& context) {
+    return trail->communicator[ls_trail_find_communicator(trail, reinterpret_cast<uint64_t>(&context))].epoch;
+  };
+  EXPECT_EQ(epoch_of(before), 3U);
+  EXPECT_EQ(epoch_of(after), 4U);
+}
+
 // In a process of its own, for there are many records.
 TEST_F(Gloo, OfManyPeersEachIsToldOfInTurn) {
   const auto in_child = [] {

@@ -527,6 +527,26 @@ bool IsSameProcess(const TrailSnapshot& a, const TrailSnapshot& b) {
   return a.origin.pid != 0 && a.origin.pid == b.origin.pid && a.host() == b.host() && a.born_ns() == b.born_ns();
 }
 
+// Of a worker that went on in place: what it still says of communicators that ended with their epoch says nothing of
+// the job, and their other members may be gone.
+uint64_t LeaveOutOlder(uint32_t epoch, TrailSnapshot& trail) {
+  const auto is_older = [&](const ls_communicator& own) { return own.epoch != 0 && own.epoch < epoch; };
+  const auto is_of_older = [&](const ls_record& record) {
+    const bool op = record.kind == LS_RECORD_OP, transfer = record.kind == LS_RECORD_TRANSFER;
+    const uint32_t of = op ? record.body.op.communicator : record.body.transfer.communicator;
+    return (op || transfer) && of < trail.communicators.size() && is_older(trail.communicators[of]);
+  };
+  std::erase_if(trail.ended, is_of_older);
+  std::erase_if(trail.under_way, is_of_older);
+  uint64_t older = 0;
+  for (ls_communicator& own : trail.communicators)
+    if (is_older(own)) {
+      own.id = 0;
+      ++older;
+    }
+  return older;
+}
+
 void Append(TrailSnapshot& known, TrailSnapshot more) {
   if (more.taken_ns > known.taken_ns) std::swap(known, more);
   known.ended.insert(known.ended.end(), more.ended.begin(), more.ended.end());
@@ -575,11 +595,16 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
   }
   std::vector<TrailSnapshot> chosen;
   chosen.reserve(chosen_of.size());
-  for (auto& [owner, trail] : chosen_of) chosen.push_back(std::move(trail));
+  uint64_t older_communicators = 0;
+  for (auto& [owner, trail] : chosen_of) {
+    older_communicators += LeaveOutOlder(epoch, trail);
+    chosen.push_back(std::move(trail));
+  }
   LimitAlone(chosen);
   CommLog log = Joiner(chosen).Run();
   for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
   Count(log.counters, "trails_of_older_epochs", older);
+  Count(log.counters, "communicators_of_older_epochs", older_communicators);
   Count(log.counters, "trails_of_ranks_told_twice", twice);
   if (riddles > 0) {
     AddTo(log.blind_spot,
