@@ -173,6 +173,38 @@ TEST_P(EachVersion, WhatTheDeviceDidByItselfIsKnownBetweenTwoRings) {
   EXPECT_LT(alone(), kPause);
 }
 
+// Of every second one: what is before it is not seen to end.
+TEST_P(EachVersion, WhereSomeAreWatchedWhatTheDeviceDidBetweenTwoIsNotKnown) {
+  setenv("LOCKSTEP_NCCL_EVERY", "2", 1);
+  nccl.Finalize();
+  nccl.Init();
+  int watched = 0;
+  for (int i = 0; i < 80; ++i) {
+    void* coll = nccl.Coll();
+    nccl.Stop(coll);
+    if ((nccl.mask() & kProxyStep) == 0) continue;
+    ++watched;
+    void* send = nccl.Proxy(coll, 2, true);
+    void* step = nccl.Step(send);
+    nccl.State(step, 8);
+    nccl.State(step, 20);
+    nccl.State(step, 9, 4096);
+    nccl.Stop(step);
+    nccl.Stop(send);
+  }
+  unsetenv("LOCKSTEP_NCCL_EVERY");
+  nccl.Finalize();
+  nccl.Init();
+  EXPECT_EQ(watched, 40);
+  int completed = 0;
+  for (const ls_record& record : Trail::News()) {
+    if (record.kind != LS_RECORD_OP) continue;
+    completed += record.body.op.state == LS_OP_COMPLETED;
+    EXPECT_EQ(record.body.op.alone, LS_UNKNOWN);
+  }
+  EXPECT_EQ(completed, watched);
+}
+
 TEST_P(EachVersion, WhatASenderWaitedForIsToldApart) {
   void* coll = nccl.Coll();
   void* send = nccl.Proxy(coll, 2, true);

@@ -107,6 +107,11 @@ class Joiner {
             fmt::format("of {} ops only the launch is known: no network had a part in them, or nobody saw how they "
                         "ended",
                         only_launched_));
+    if (ahead_ > 0 && ahead_alone_ == 0)
+      AddTo(log_.blind_spot,
+            "what devices did between two collectives is not known, so that who comes late can't be told: not all that "
+            "were launched before were seen to end (LOCKSTEP_NCCL_EVERY leaves some out), or none is a ring "
+            "(LOCKSTEP_NCCL_KERNELS=1 tells of all)");
     if (not_known_ > 0)
       AddTo(log_.blind_spot, fmt::format("of {} members of communicators the ranks are not known", not_known_));
     if (!unseen_.empty()) TellUnseen();
@@ -331,6 +336,8 @@ class Joiner {
                                : told.sequences.emplace(Key(body.communicator, body.number), op.sequence).second;
     if (!anew) return;  // it ended while we read
     only_launched_ += unknown;
+    ahead_ += told.launches_ahead && !transfer;
+    ahead_alone_ += told.launches_ahead && op.alone_ns >= 0;
     log_.unseen = log_.unseen || (unknown && is_under_way);
     if (!transfer && op.state == OpState::kCompleted) {
       int64_t& newest = told.newest_ended.emplace(body.communicator, op.sequence).first->second;
@@ -455,6 +462,8 @@ class Joiner {
   CommLog log_;
   std::map<uint64_t, Members> members_;  // by the communicator's id
   uint64_t known_ = 0, not_known_ = 0, only_launched_ = 0;
+  uint64_t ahead_ = 0,
+           ahead_alone_ = 0;  // collectives of devices, and those that tell how long these were alone before
   std::map<int, std::string> host_of_;
   std::map<int, int64_t> newest_begun_;       // of ranks, on their host's clock
   std::map<std::string, int64_t> newest_on_;  // of hosts

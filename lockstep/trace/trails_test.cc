@@ -260,6 +260,18 @@ TEST(Trails, WhatCameOfAnOpCountsBeforeItsLaunch) {
   EXPECT_THAT(log.blind_spot + log.doubt, Not(HasSubstr("2 op")));
 }
 
+// As where the plugin watches some collectives only, or none is a ring.
+TEST(Trails, WhereNoDeviceTellsHowLongItWasAloneWhoComesLateIsNotKnown) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.ended = {OpOf(0, 1, 100), OpOf(0, 2, 150)};
+  EXPECT_THAT(JoinTrails({trail}).blind_spot, IsEmpty()) << "gloo's first collective has none before it";
+  std::strncpy(trail.origin.source, "nccl", sizeof trail.origin.source);
+  EXPECT_THAT(JoinTrails({trail}).blind_spot, HasSubstr("who comes late can't be told"));
+  ls_op_set_alone(&trail.ended[1], kMs);
+  EXPECT_THAT(JoinTrails({trail}).blind_spot, IsEmpty());
+}
+
 TEST(Trails, WaitsForDataLimitNothing) {
   std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(0)};
   AddCommunicator(trails[0], 7, 0, 4);
