@@ -205,6 +205,32 @@ TEST_P(EachVersion, WhereSomeAreWatchedWhatTheDeviceDidBetweenTwoIsNotKnown) {
   EXPECT_EQ(completed, watched);
 }
 
+TEST_P(EachVersion, AnOpUnderWayTellsThatItsDeviceHasNotCome) {
+  const auto awaits = [] { return Trail::UnderWay().back().body.op.awaits; };
+  void* coll = nccl.Coll();
+  nccl.Stop(coll);
+  void* send = nccl.Proxy(coll, 2, true);
+  void* receive = nccl.Proxy(coll, 0, false);
+  EXPECT_EQ(awaits(), 0);
+  void* steps[] = {nccl.Step(send), nccl.Step(send)};  // both are posted at once
+  for (void* step : steps) nccl.State(step, 8);
+  ASSERT_EQ(Trail::UnderWay().size(), 1u);
+  EXPECT_EQ(awaits(), GetParam() >= 4 ? LS_OWN_DEVICE : 0) << "which algorithm it is versions 1 to 3 don't say";
+  EXPECT_EQ(Trail::UnderWay().back().body.op.state, LS_OP_STARTED);
+  nccl.State(steps[0], 20);
+  EXPECT_EQ(awaits(), 0);
+  void* later = nccl.Step(send);  // of it the device waits for what others send
+  nccl.State(later, 8);
+  EXPECT_EQ(awaits(), 0);
+  for (void* step : {steps[0], steps[1], later}) nccl.Stop(step);
+  nccl.Stop(send);
+  nccl.Stop(receive);
+  EXPECT_TRUE(Trail::UnderWay().empty());
+  const std::vector<ls_record> news = Trail::News();
+  EXPECT_EQ(news.back().body.op.awaits, 0);
+  EXPECT_EQ(news.back().body.op.state, LS_OP_COMPLETED);
+}
+
 TEST_P(EachVersion, WhatASenderWaitedForIsToldApart) {
   void* coll = nccl.Coll();
   void* send = nccl.Proxy(coll, 2, true);

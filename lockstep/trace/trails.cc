@@ -332,6 +332,7 @@ class Joiner {
     op.waits_for = ended ? -1 : members->RankOf(body.waits_for);
     op.messages = body.messages;
     op.ring = body.algorithm == LS_ALGORITHM_RING;
+    op.awaits_device = !ended && body.awaits == LS_OWN_DEVICE;
     const bool anew = transfer ? told.transfers.emplace(body.communicator, launched).second
                                : told.sequences.emplace(Key(body.communicator, body.number), op.sequence).second;
     if (!anew) return;  // it ended while we read

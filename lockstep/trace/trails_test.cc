@@ -272,6 +272,16 @@ TEST(Trails, WhereNoDeviceTellsHowLongItWasAloneWhoComesLateIsNotKnown) {
   EXPECT_THAT(JoinTrails({trail}).blind_spot, IsEmpty());
 }
 
+TEST(Trails, AnOpUnderWayTellsThatItsDeviceHasNotCome) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.under_way = {OpOf(0, 1, 10, LS_OP_STARTED), OpOf(0, 2, 10, LS_OP_STARTED)};
+  trail.under_way[0].body.op.awaits = LS_OWN_DEVICE;
+  const CommLog log = JoinTrails({trail});
+  EXPECT_TRUE(log.ops.at(0).awaits_device);
+  EXPECT_FALSE(log.ops.at(1).awaits_device);
+}
+
 TEST(Trails, WaitsForDataLimitNothing) {
   std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(0)};
   AddCommunicator(trails[0], 7, 0, 4);
