@@ -84,3 +84,17 @@ void all_to_all(const struct options* options) {
     send(buffer, (int)peer, 0, 0, 32);
   }
 }
+
+/* Its root hears from each of so many others. */
+void reduce(const struct options* options) __asm__("_ZN4gloo6reduceERNS_13ReduceOptionsE");
+void reduce(const struct options* options) {
+  static char buffer[64];
+  for (uint64_t peer = 1; peer <= *options->turns; ++peer) receive(buffer, (int)peer, 0, 0, 32);
+}
+
+/* Who is not its root hears from that alone. */
+void scatter(const struct options* options) __asm__("_ZN4gloo7scatterERNS_14ScatterOptionsE");
+void scatter(const struct options* options) {
+  static char buffer[64];
+  receive(buffer, (int)*options->turns, 0, 0, 32);
+}

@@ -154,7 +154,7 @@ enum { kPeers = 32, kNobody = -1, kSeveral = -2 };
 struct sums { /* of the messages to or from one peer */
   int peer;
   uint8_t direction;
-  uint32_t count;
+  uint32_t count, turn;
   uint64_t bytes;
   int64_t waited, first;
 };
@@ -166,25 +166,46 @@ struct op {
   struct op* outer;
   bool returned;
   int sender, receiver; /* whom it receives from, and sends to; kNobody yet, or kSeveral */
-  uint32_t one_of;      /* of its peers one of so many is told */
+  uint32_t size;        /* of its communicator */
   int peers;
   struct sums sums[kPeers];
 };
 
 static _Thread_local struct op* current;
 
+/* Of an op that has more peers than find room those are told whose turn comes first: others by each op, so that none
+ * is never told of, whichever of the communicator's ops it is in. Steps of the golden ratio meet no rhythm. */
+static uint32_t turn_of(const struct op* op, int peer) {
+  const uint32_t fraction = op->record.body.op.number * 2654435769u;
+  const uint32_t first = (uint32_t)((uint64_t)fraction * op->size >> 32);
+  return op->size == 0 ? 0 : ((uint32_t)peer + op->size - first) % op->size;
+}
+
+static struct sums* last_in_turn(struct op* op) {
+  struct sums* last = op->sums;
+  for (int i = 1; i < op->peers; ++i)
+    if (op->sums[i].turn > last->turn) last = &op->sums[i];
+  return last;
+}
+
+/* NULL: there is no room. Who once found none never does, for turns of those that are told only become earlier. */
 static struct sums* sums_of(struct op* op, int peer, uint8_t direction) {
   for (int i = 0; i < op->peers; ++i)
     if (op->sums[i].peer == peer && op->sums[i].direction == direction) return &op->sums[i];
-  /* Others by each op, so that none is never told of. */
-  if (op->peers == kPeers || ((uint32_t)peer + op->record.body.op.number) % op->one_of != 0) {
-    __atomic_fetch_add(&op->trail->no_peer, 1, __ATOMIC_RELAXED);
-    return NULL;
+  const uint32_t turn = turn_of(op, peer);
+  struct sums* sums;
+  if (op->peers < kPeers) {
+    sums = &op->sums[op->peers++];
+  } else {
+    sums = last_in_turn(op);
+    const bool takes_its_place = turn < sums->turn;
+    __atomic_fetch_add(&op->trail->no_peer, 1 + (takes_its_place ? sums->count : 0), __ATOMIC_RELAXED);
+    if (!takes_its_place) return NULL;
   }
-  struct sums* sums = &op->sums[op->peers++];
   memset(sums, 0, sizeof *sums);
   sums->peer = peer;
   sums->direction = direction;
+  sums->turn = turn;
   return sums;
 }
 
@@ -235,12 +256,6 @@ static int communicator_of(struct ls_trail* trail, uint64_t context) {
   return communicator >= 0 ? communicator : ls_trail_find_communicator(trail, context - sizeof(void*));
 }
 
-/* So many peers does a rank have in an op that it may not find room for all; in those that are not here it has few. */
-static uint32_t one_of(uint8_t function, uint32_t size) {
-  const bool with_all = function == LS_ALL_TO_ALL || function == LS_GATHER || function == LS_SCATTER;
-  return with_all && size > 0 ? (2 * size + kPeers - 1) / kPeers : 1;
-}
-
 /* `options` is of any op: a shared_ptr to the gloo::Context comes first. */
 static void run(uint8_t function, void (*original)(void*), void* options) {
   struct op op __attribute__((cleanup(end_op)));
@@ -257,7 +272,7 @@ static void run(uint8_t function, void (*original)(void*), void* options) {
       op.returned = false;
       op.sender = op.receiver = kNobody;
       op.peers = 0;
-      op.one_of = one_of(function, op.trail->communicator[communicator].size);
+      op.size = op.trail->communicator[communicator].size;
       op.handle = ls_collect_launched(op.trail, &op.record, (uint32_t)communicator, function);
     }
   }

@@ -61,10 +61,10 @@ class Gloo : public testing::Test {
     const std::array<const void*, 2> options = {&context, &turns};
     Find<void(const void*)>("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE")(options.data());
   }
-  static void AllToAll(const Context& context) {
+  static void Collective(const char* name, const Context& context) {
     const uint64_t others = static_cast<uint64_t>(context.size) - 1;
     const std::array<const void*, 2> options = {&context, &others};
-    Find<void(const void*)>("_ZN4gloo8alltoallERNS_15AlltoallOptionsE")(options.data());
+    Find<void(const void*)>(name)(options.data());
   }
   static void Launch(Context& context, Buffer& buffer) {
     Buffer* made = nullptr;
@@ -132,31 +132,74 @@ TEST_F(Gloo, OfASendThatNobodyWaitedForTheLaunchIsKnown) {
   EXPECT_EQ(ended.back().body.op.state, LS_OP_COMPLETED);
 }
 
+// As of a rank that enters its training function again.
+TEST_F(Gloo, ACommunicatorIsOfTheEpochInWhichItWasMade) {
+  Context before, after;
+  for (const auto& [context, epoch] : {std::pair{&before, 3U}, std::pair{&after, 4U}}) {
+    setenv("LOCKSTEP_EPOCH", std::to_string(epoch).c_str(), 1);
+    Connect(*context);
+  }
+  unsetenv("LOCKSTEP_EPOCH");
+  const ls_trail* trail = MapOwnTrail();
+  const auto epoch_of = [&](const Context& context) {
+    return trail->communicator[ls_trail_find_communicator(trail, reinterpret_cast<uint64_t>(&context))].epoch;
+  };
+  EXPECT_EQ(epoch_of(before), 3U);
+  EXPECT_EQ(epoch_of(after), 4U);
+}
+
+constexpr char kAllToAll[] = "_ZN4gloo8alltoallERNS_15AlltoallOptionsE";
+constexpr char kReduce[] = "_ZN4gloo6reduceERNS_13ReduceOptionsE";
+constexpr char kScatter[] = "_ZN4gloo7scatterERNS_14ScatterOptionsE";
+
+// What some collectives of a communicator tell of their messages.
+struct Told {
+  std::set<int32_t> sent_to, received_from;
+  size_t sums = 0;
+  uint64_t not_told = 0;  // messages
+};
+
 // In a process of its own, for there are many records.
 TEST_F(Gloo, OfManyPeersEachIsToldOfInTurn) {
-  const auto in_child = [] {
-    for (const int32_t size : {16, 17, 49, 70}) {
-      Context context{.size = size};
-      Connect(context);
-      ls_trail* trail = MapOwnTrail();
-      const uint32_t communicator =
-          static_cast<uint32_t>(ls_trail_find_communicator(trail, reinterpret_cast<uint64_t>(&context)));
-      std::set<int32_t> sent_to, received_from;
-      const uint64_t before = trail->no_peer;
-      for (int op = 0; op < 8; ++op) {
-        uint64_t at = trail->head, missed = 0;
-        AllToAll(context);
-        std::vector<ls_record> records(100);
-        records.resize(ls_trail_read(trail, &at, &missed, records.data(), records.size()));
-        EXPECT_LE(records.size(), 33u) << "the op, and its sums";
-        for (const ls_record& record : records)
-          if (record.kind == LS_RECORD_TRANSFER && record.body.transfer.communicator == communicator)
-            (record.body.transfer.direction == LS_SEND ? sent_to : received_from).insert(record.body.transfer.peer);
+  const auto told_of = [](size_t count, const char* name, int32_t size, size_t others_between) {
+    Context context{.size = size};
+    Connect(context);
+    ls_trail* trail = MapOwnTrail();
+    Told told;
+    const uint64_t before = trail->no_peer;
+    uint64_t at = trail->head, missed = 0;
+    for (size_t op = 0; op < count; ++op) {
+      for (size_t i = 0; i < others_between; ++i) AllReduce(context);
+      std::vector<ls_record> records(1000);
+      ls_trail_read(trail, &at, &missed, records.data(), records.size());
+      Collective(name, context);
+      records.resize(ls_trail_read(trail, &at, &missed, records.data(), records.size()));
+      EXPECT_LE(records.size(), 33u) << "the op, and its sums";
+      for (const ls_record& record : records) {
+        if (record.kind != LS_RECORD_TRANSFER) continue;
+        ++told.sums;
+        (record.body.transfer.direction == LS_SEND ? told.sent_to : told.received_from)
+            .insert(record.body.transfer.peer);
       }
-      EXPECT_EQ(sent_to.size(), static_cast<size_t>(size) - 1) << size;
-      EXPECT_EQ(received_from, sent_to);
-      EXPECT_EQ(trail->no_peer == before, size <= 16) << "and what is not told is counted";
     }
+    told.not_told = trail->no_peer - before;
+    return told;
+  };
+  const auto in_child = [&] {
+    for (const int32_t size : {16, 17, 49, 70})
+      for (const size_t others_between : {0, 1, 3}) {
+        const size_t others = static_cast<size_t>(size) - 1, count = others_between == 0 ? 8 : 16;
+        const Told all_to_all = told_of(count, kAllToAll, size, others_between);
+        EXPECT_EQ(all_to_all.sent_to.size(), others) << size << ", every " << others_between + 1;
+        EXPECT_EQ(all_to_all.received_from, all_to_all.sent_to);
+        EXPECT_EQ(all_to_all.not_told, count * (std::max<size_t>(2 * others, 32) - 32)) << "and counted";
+        const Told root = told_of(count, kReduce, size, others_between);
+        EXPECT_EQ(root.received_from.size(), others) << size << ", every " << others_between + 1;
+        EXPECT_EQ(root.sums, count * std::min<size_t>(others, 32));
+        const Told leaf = told_of(count, kScatter, size, others_between);
+        EXPECT_EQ(leaf.sums, count) << "there is room";
+        EXPECT_EQ(leaf.not_told, 0u);
+      }
     _exit(HasFailure() ? 1 : 0);
   };
   EXPECT_EXIT(in_child(), testing::ExitedWithCode(0), "");

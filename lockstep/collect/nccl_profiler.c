@@ -185,6 +185,17 @@ static int64_t left_before(uint64_t ordinal) {
   return left;
 }
 
+/* Of an op that is over the place is nobody's: then nothing is shown. */
+static void show_device(const struct content* op, uint64_t handle, uint8_t awaits) {
+  struct ls_trail* trail = ls_collect_trail();
+  struct ls_record record = op->record;
+  const ls_handle place = __atomic_load_n(&op->place, __ATOMIC_SEQ_CST);
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  record.body.op.state = LS_OP_STARTED;
+  record.body.op.awaits = awaits;
+  if (trail != NULL && content_of(handle, kOp) == op) ls_trail_set(trail, place, &record);
+}
+
 static void arrive_at(struct content* op, int64_t at_ns) {
   int64_t none = 0;
   if (!__atomic_compare_exchange_n(&op->arrived_ns, &none, at_ns, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
@@ -194,8 +205,23 @@ static void arrive_at(struct content* op, int64_t at_ns) {
 
 /* The host launches ahead of the device, so when it did says nothing. The device came when its kernel began, or when
  * the first of its own data was there to be sent: in a ring, where that depends on nobody else. */
-static void arrive(struct content* op) {
-  if (op->record.body.op.algorithm == LS_ALGORITHM_RING && !op->by_kernels) arrive_at(op, ls_collect_now());
+static bool tells_arrival(const struct content* op) {
+  return op->record.body.op.algorithm == LS_ALGORITHM_RING && !op->by_kernels;
+}
+
+/* Readers see it once an op, as long as it lasts. */
+static void await_device(struct content* op, uint64_t handle) {
+  if (!tells_arrival(op) || __atomic_load_n(&op->arrived_ns, __ATOMIC_SEQ_CST) != 0 ||
+      __atomic_exchange_n(&op->device_awaited, true, __ATOMIC_SEQ_CST))
+    return;
+  show_device(op, handle, LS_OWN_DEVICE);
+  if (__atomic_load_n(&op->arrived_ns, __ATOMIC_SEQ_CST) != 0) show_device(op, handle, 0); /* meanwhile */
+}
+
+static void arrive(struct content* op, uint64_t handle) {
+  if (!tells_arrival(op)) return;
+  arrive_at(op, ls_collect_now());
+  if (__atomic_exchange_n(&op->device_awaited, false, __ATOMIC_ACQ_REL)) show_device(op, handle, 0);
 }
 
 /* By how much the host's clock is ahead of the device's, of each communicator, for a process may have several devices.
@@ -344,7 +370,7 @@ static void start_op(int version, uint32_t communicator, void** handle, uint64_t
   op->arrived_ns = 0;
   op->alone_ns = -1;
   op->left_ns = 0;
-  op->told_launched = false;
+  op->told_launched = op->device_awaited = false;
   op->by_kernels = (__atomic_load_n(&watched, __ATOMIC_RELAXED) & NCCL_KERNEL_CHANNEL) != 0;
   op->kernels =
       !op->by_kernels ? 0 : byte_at(descriptor, type == NCCL_COLL ? NCCL_AT_COLL_CHANNELS_4 : NCCL_AT_P2P_CHANNELS_4);
@@ -480,7 +506,7 @@ static void account(struct content* step, struct content* proxy) {
   switch (step->state) {
     case NCCL_SEND_GPU_WAIT: {
       struct content* op = proxy->sums.count == 0 ? content_of(proxy->parent, kOp) : NULL;
-      if (op != NULL) arrive(op);
+      if (op != NULL) arrive(op, proxy->parent);
       proxy->own += took;
       break;
     }
@@ -507,6 +533,10 @@ static void change_step(struct content* step, int state, uint64_t bytes) {
   if (proxy == NULL) return;
   account(step, proxy);
   step->state = state;
+  if (state == NCCL_SEND_GPU_WAIT && proxy->sums.count == 0) {
+    struct content* op = content_of(proxy->parent, kOp);
+    if (op != NULL) await_device(op, proxy->parent);
+  }
   if (state == NCCL_SEND_WAIT || state == NCCL_RECV_FLUSH_WAIT) proxy->sums.bytes += bytes;
 }
 

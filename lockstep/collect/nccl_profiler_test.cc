@@ -173,6 +173,64 @@ TEST_P(EachVersion, WhatTheDeviceDidByItselfIsKnownBetweenTwoRings) {
   EXPECT_LT(alone(), kPause);
 }
 
+// Of every second one: what is before it is not seen to end.
+TEST_P(EachVersion, WhereSomeAreWatchedWhatTheDeviceDidBetweenTwoIsNotKnown) {
+  setenv("LOCKSTEP_NCCL_EVERY", "2", 1);
+  nccl.Finalize();
+  nccl.Init();
+  int watched = 0;
+  for (int i = 0; i < 80; ++i) {
+    void* coll = nccl.Coll();
+    nccl.Stop(coll);
+    if ((nccl.mask() & kProxyStep) == 0) continue;
+    ++watched;
+    void* send = nccl.Proxy(coll, 2, true);
+    void* step = nccl.Step(send);
+    nccl.State(step, 8);
+    nccl.State(step, 20);
+    nccl.State(step, 9, 4096);
+    nccl.Stop(step);
+    nccl.Stop(send);
+  }
+  unsetenv("LOCKSTEP_NCCL_EVERY");
+  nccl.Finalize();
+  nccl.Init();
+  EXPECT_EQ(watched, 40);
+  int completed = 0;
+  for (const ls_record& record : Trail::News()) {
+    if (record.kind != LS_RECORD_OP) continue;
+    completed += record.body.op.state == LS_OP_COMPLETED;
+    EXPECT_EQ(record.body.op.alone, LS_UNKNOWN);
+  }
+  EXPECT_EQ(completed, watched);
+}
+
+TEST_P(EachVersion, AnOpUnderWayTellsThatItsDeviceHasNotCome) {
+  const auto awaits = [] { return Trail::UnderWay().back().body.op.awaits; };
+  void* coll = nccl.Coll();
+  nccl.Stop(coll);
+  void* send = nccl.Proxy(coll, 2, true);
+  void* receive = nccl.Proxy(coll, 0, false);
+  EXPECT_EQ(awaits(), 0);
+  void* steps[] = {nccl.Step(send), nccl.Step(send)};  // both are posted at once
+  for (void* step : steps) nccl.State(step, 8);
+  ASSERT_EQ(Trail::UnderWay().size(), 1u);
+  EXPECT_EQ(awaits(), GetParam() >= 4 ? LS_OWN_DEVICE : 0) << "which algorithm it is versions 1 to 3 don't say";
+  EXPECT_EQ(Trail::UnderWay().back().body.op.state, LS_OP_STARTED);
+  nccl.State(steps[0], 20);
+  EXPECT_EQ(awaits(), 0);
+  void* later = nccl.Step(send);  // of it the device waits for what others send
+  nccl.State(later, 8);
+  EXPECT_EQ(awaits(), 0);
+  for (void* step : {steps[0], steps[1], later}) nccl.Stop(step);
+  nccl.Stop(send);
+  nccl.Stop(receive);
+  EXPECT_TRUE(Trail::UnderWay().empty());
+  const std::vector<ls_record> news = Trail::News();
+  EXPECT_EQ(news.back().body.op.awaits, 0);
+  EXPECT_EQ(news.back().body.op.state, LS_OP_COMPLETED);
+}
+
 TEST_P(EachVersion, WhatASenderWaitedForIsToldApart) {
   void* coll = nccl.Coll();
   void* send = nccl.Proxy(coll, 2, true);

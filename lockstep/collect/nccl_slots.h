@@ -23,14 +23,15 @@ struct content {
   /* an op */
   ls_handle place;
   struct ls_record record;
-  uint64_t ordinal;   /* of the process's ops */
-  int64_t arrived_ns; /* when the own device came; 0: not known */
-  int64_t alone_ns;   /* what it did before, since the op before had ended; -1: not known */
-  uint32_t progress;  /* kEnqueued, kHadWorkers, and below them how many proxy ops and kernels work for it */
-  bool told_launched; /* a record says that it was launched */
-  bool by_kernels;    /* its kernels are watched: they say when the device came */
-  uint32_t kernels;   /* how many of them have not ended */
-  int64_t left_ns;    /* when the last of them ended; 0: not known */
+  uint64_t ordinal;    /* of the process's ops */
+  int64_t arrived_ns;  /* when the own device came; 0: not known */
+  int64_t alone_ns;    /* what it did before, since the op before had ended; -1: not known */
+  uint32_t progress;   /* kEnqueued, kHadWorkers, and below them how many proxy ops and kernels work for it */
+  bool told_launched;  /* a record says that it was launched */
+  bool device_awaited; /* its place says so */
+  bool by_kernels;     /* its kernels are watched: they say when the device came */
+  uint32_t kernels;    /* how many of them have not ended */
+  int64_t left_ns;     /* when the last of them ended; 0: not known */
   /* a proxy op; sums in ticks, added to by one proxy thread */
   struct ls_transfer_body sums;
   uint64_t waited, first, own, credit;

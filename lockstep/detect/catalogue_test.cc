@@ -171,23 +171,44 @@ TEST(Thinned, CountsForWhatItWasPickedFrom) {
   }
 }
 
+double StepsPerSecond(const std::vector<trace::TrailSnapshot>& snapshots) {
+  std::vector<int64_t> ends;  // of what all ranks do once in a step
+  for (const ls_record& record : snapshots[0].ended)
+    if (record.kind == LS_RECORD_OP && record.body.op.communicator == 0) ends.push_back(record.time_ns);
+  return static_cast<double>(ends.size() - 1) / ToSeconds(Nanos{ends.back() - ends.front()}).value;
+}
+
 // Of the 60 s, the share that the job would not have needed: by what it gets done without the fault.
 TEST(Price, IsWhatTheJobWouldGain) {
-  const auto steps_per_s = [](const std::vector<trace::TrailSnapshot>& snapshots) {
-    std::vector<int64_t> ends;  // of what all ranks do once in a step
-    for (const ls_record& record : snapshots[0].ended)
-      if (record.kind == LS_RECORD_OP && record.body.op.communicator == 0) ends.push_back(record.time_ns);
-    return static_cast<double>(ends.size() - 1) / ToSeconds(Nanos{ends.back() - ends.front()}).value;
-  };
-  const double healthy = steps_per_s(Snapshots({}, 1));
+  const double healthy = StepsPerSecond(Snapshots({}, 1));
   for (const char* fault : {"slow_rank:rank=13,factor=1.3", "slow_rank:rank=50,factor=2",
                             "slow_link:rank=10,peer=12,factor=20", "slow_sender:rank=11,port=1,factor=30"}) {
     std::vector<trace::TrailSnapshot> snapshots = Snapshots({fault}, 1);
-    const double lost = 1 - steps_per_s(snapshots) / healthy;
+    const double lost = 1 - StepsPerSecond(snapshots) / healthy;
     const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
     ASSERT_EQ(findings.size(), 1u) << fault << TextOf(findings);
     EXPECT_NEAR(findings[0].price.share, lost, 0.2 * lost) << fault;
     EXPECT_EQ(findings[0].price.ranks, 64);
+  }
+}
+
+// Of a rank in a pipeline whose groups wait less than what it is late by.
+TEST(Price, SaysAtLeastWhereTheJobMayLoseMore) {
+  const double healthy = StepsPerSecond(Snapshots({}, 1));
+  for (const auto& [fault, at_least] : {std::pair{"slow_rank:rank=13,factor=1.3", true},
+                                        {"slow_rank:rank=5,factor=1.5", true},
+                                        {"slow_rank:rank=20,factor=3", true},
+                                        {"slow_rank:rank=50,factor=2", false},
+                                        {"slow_rank:rank=60,factor=1.8", false},
+                                        {"slow_link:rank=10,peer=12,factor=20", false}}) {
+    std::vector<trace::TrailSnapshot> snapshots = Snapshots({fault}, 1);
+    const double lost = 1 - StepsPerSecond(snapshots) / healthy;
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_FALSE(findings.empty()) << fault;
+    EXPECT_EQ(findings[0].price.at_least, at_least) << fault;
+    if (at_least) {
+      EXPECT_LE(findings[0].price.share, lost) << fault;
+    }
   }
 }
 

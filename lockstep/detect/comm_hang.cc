@@ -446,6 +446,7 @@ class Finder {
       if (!waits_.IsStuckTogether(rank) || waits_.IsHeld(wait) != held || told.contains(rank)) continue;
       const CommOp& op = *wait.op;
       Finding finding;
+      if (op.direction == Direction::kCollective && NameTheDevices(wait, findings)) continue;
       if (op.direction == Direction::kCollective) {
         finding.suspects = Suspects(standing_.MembersOf(op.communicator));
         finding.evidence = {fmt::format("all {} members are in {}, and none has ended it",
@@ -456,6 +457,24 @@ class Finder {
       }
       NameTheWay(wait, std::move(finding), findings);
     }
+  }
+
+  // All have launched it, but of some the device has not come, as far as their hosts saw. False: of none, or of all,
+  // whom something else holds. Never certain: what holds a device may be another rank's, in an op that no host sees.
+  bool NameTheDevices(const Wait& wait, std::vector<Finding>& findings) const {
+    std::map<int, End> absent;
+    for (const int rank : wait.in) {
+      const CommOp* op = standing_.InOf(rank);
+      if (op == nullptr || !op->awaits_device) continue;
+      End& end = absent[rank];
+      end.since_ns = Since(wait);
+      end.evidence = {fmt::format("all {} members have launched {}, and the device of rank {} has not come to it",
+                                  standing_.SizeOf(wait.op->communicator), NameOf(log_, *wait.op), rank)};
+    }
+    if (absent.empty() || absent.size() == wait.in.size()) return false;
+    Name(absent, Syndrome::kNonCommunicationHang, false, findings);
+    findings.back().probe = "what runs on the devices of " + RanksText(Keys(absent));
+    return true;
   }
 
   // Those that hold the rank, and those that hold whom they lead to. Of what is launched together the end is told of

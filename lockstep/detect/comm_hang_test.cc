@@ -69,6 +69,30 @@ TEST(CommHang, OfThoseLeftInAnOpTheWayToWhoHeardLeastIsNamed) {
   EXPECT_FALSE(finding.certain);
 }
 
+// Their hosts run ahead, so all have launched it.
+TEST(CommHang, WhoseDeviceHasNotComeIsNamed) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3});
+  for (int rank = 0; rank < 4; ++rank) job.Collectives(world, rank, 9, 12);
+  const auto absent = [&](int rank, bool is) {
+    for (trace::CommOp& op : job.log().ops)
+      if (op.rank == rank && op.sequence == 10) op.awaits_device = is;
+  };
+  absent(2, true);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  const Finding& finding = diagnosis.findings[0];
+  EXPECT_EQ(finding.syndrome, Syndrome::kNonCommunicationHang);
+  EXPECT_THAT(RanksOf(finding.suspects), ElementsAre(2));
+  EXPECT_THAT(finding.evidence.at(0), HasSubstr("the device of rank 2 has not come to it"));
+  EXPECT_FALSE(finding.certain);
+  EXPECT_EQ(finding.probe, "what runs on the devices of rank 2");
+  for (const int rank : {0, 1, 3}) absent(rank, true);
+  EXPECT_EQ(job.Diagnose().findings.at(0).syndrome, Syndrome::kCommunicationHang) << "what holds all is something else";
+  absent(3, false);
+  EXPECT_THAT(Named(job.Diagnose()), ElementsAre(0, 1, 2));
+}
+
 TEST(CommHang, WhoHasNotLaunchedIsNamed) {
   Job job;
   const uint32_t world = job.AddGroup({0, 1, 2, 3});

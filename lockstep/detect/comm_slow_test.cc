@@ -243,6 +243,7 @@ TEST(Slowness, AJobThatWaitsForDataHasNoSuspects) {
   const std::vector<Finding> findings = job.Find();
   ASSERT_THAT(Told(findings), ElementsAre(std::pair(Syndrome::kDataSlow, Names{})));
   EXPECT_NEAR(0.27, findings[0].price.share, 0.03);
+  EXPECT_FALSE(findings[0].price.at_least);
   EXPECT_THAT(incident::Headline(findings[0]), HasSubstr("the job waits for its data: "));
 }
 

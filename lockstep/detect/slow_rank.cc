@@ -154,9 +154,14 @@ std::set<int> PipelineOf(int rank, const trace::CommLog& log) {
   return pipeline;
 }
 
-// Also where the others of its pipeline pass its lateness on, and so are as late as it is in the largest group: what is
-// waited in their own groups for the one that is waited for least.
-int64_t LostByAll(int rank, const ByRank& of_ranks, const trace::CommLog& log) {
+double ShareOf(int64_t part_ns, int64_t whole_ns) {
+  return static_cast<double>(part_ns) / static_cast<double>(whole_ns);
+}
+
+// The rank is late by itself for `share` of the time. Also where the others of its pipeline pass that on, and so are as
+// late as it is in the largest group: what is waited in their own groups for the one that is waited for least. Where
+// that is less than what it is late by, it may cost more: for what all members of a group are late by nobody waits.
+incident::Price PriceOf(int rank, double share, int64_t whole_ns, const ByRank& of_ranks, const trace::CommLog& log) {
   const auto excess_of = [&](int one) {
     const auto found = std::ranges::lower_bound(of_ranks, one, {}, &ByRank::value_type::first);
     return found == of_ranks.end() || found->first != one ? nullptr : &found->second;
@@ -169,11 +174,8 @@ int64_t LostByAll(int rank, const ByRank& of_ranks, const trace::CommLog& log) {
       for (const auto& [communicator, waited] : excess->waited_for_ns) longest = std::max(longest, waited);
     least = std::min(least, longest);
   }
-  return std::max(LostByAll(*excess_of(rank), log), least);
-}
-
-double ShareOf(int64_t part_ns, int64_t whole_ns) {
-  return static_cast<double>(part_ns) / static_cast<double>(whole_ns);
+  const double lost = ShareOf(std::max(LostByAll(*excess_of(rank), log), least), whole_ns);
+  return {.share = std::min(share, lost), .at_least = pipeline.size() > 1 && lost < share};
 }
 
 // How much the ranks differ from each other in their excess.
@@ -220,7 +222,7 @@ class DataFindings {
       if (wait.end_ns > rounds_.begin_ns) sources.Add(wait);
     const auto& [most, excess] =
         *std::ranges::max_element(of_ranks, {}, [](const auto& one) { return Sum(one.second.waited.ns); });
-    Add({}, share, since,
+    Add({}, {.share = share}, since,
         {fmt::format("{:.1f} % of the time its ranks waited for {}", 100 * share, sources.Text()),
          fmt::format("rank {} waited longest, {:.1f} %", most, 100 * ShareOf(Sum(excess.waited.ns), whole_))});
   }
@@ -235,19 +237,20 @@ class DataFindings {
     const double waited_for = ShareOf(excess.waited_for(), whole_);
     const size_t since = SinceSpan(beyond, whole_, thresholds_);
     if (share < thresholds_.slow_share || waited_for < thresholds_.slow_share / 2 || since == kSpans) return;
-    Add({incident::SuspectRank(RankId(rank))}, std::min(share, ShareOf(LostByAll(rank, of_ranks, log_), whole_)), since,
+    Add({incident::SuspectRank(RankId(rank))}, PriceOf(rank, share, whole_, of_ranks, log_), since,
         {fmt::format("{:.1f} % of the time rank {} waited for {}", 100 * ShareOf(Sum(waited.ns), whole_), rank,
                      waited.sources.Text()),
          fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for,
                      excess.rounds, static_cast<double>(whole_) / 1e9)});
   }
 
-  void Add(std::vector<incident::Suspect> suspects, double lost, size_t since, std::vector<std::string> evidence) {
+  void Add(std::vector<incident::Suspect> suspects, const incident::Price& price, size_t since,
+           std::vector<std::string> evidence) {
     incident::Finding finding;
     finding.syndrome = incident::Syndrome::kDataSlow;
     finding.suspects = std::move(suspects);
     finding.certain = log_.doubt.empty();
-    finding.price.share = lost;
+    finding.price = price;
     finding.since = Nanos{rounds_.begin_ns + whole_ * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans)};
     finding.evidence = std::move(evidence);
     findings_.push_back(std::move(finding));
@@ -287,7 +290,7 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
     finding.suspects = {incident::SuspectRank(RankId(rank))};
     finding.certain = log.doubt.empty();
     finding.probe = log.doubt;
-    finding.price.share = std::min(share, ShareOf(LostByAll(rank, of_ranks, log), whole));
+    finding.price = PriceOf(rank, share, whole, of_ranks, log);
     finding.since = Nanos{rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans)};
     finding.evidence = {
         fmt::format("{:.1f} % of the time rank {} was by itself for longer than the others before they met",

@@ -169,7 +169,8 @@ std::string Headline(const Finding& finding) {
   std::string text = fmt::format("{} {}", subject, kSyndromes[static_cast<size_t>(finding.syndrome)].predicate);
   if (!finding.evidence.empty()) text += ": " + WithoutSubject(finding.evidence.front(), subject);
   if (finding.price.share > 0)
-    text += fmt::format("; it costs {:.1f} % of the time, {:.3g} GPU-hours a day", 100 * finding.price.share,
+    text += fmt::format("; it costs {}{:.1f} % of the time, {:.3g} GPU-hours a day",
+                        finding.price.at_least ? "at least " : "", 100 * finding.price.share,
                         finding.price.gpu_hours_per_day());
   if (!finding.ambiguous_with.empty())
     text += fmt::format(" (or it is {})", SuspectsText(finding.ambiguous_with, " or ", "one of "));
@@ -187,7 +188,10 @@ Json ToJson(const Suspect& suspect) {
 
 Json ToJson(const Price& price) {
   if (price.share == 0) return {};
-  return {{"share", price.share}, {"ranks", price.ranks}, {"gpu_hours_per_day", price.gpu_hours_per_day()}};
+  return {{"share", price.share},
+          {"ranks", price.ranks},
+          {"at_least", price.at_least},
+          {"gpu_hours_per_day", price.gpu_hours_per_day()}};
 }
 
 Json ToJson(const Finding& finding) {
@@ -246,6 +250,7 @@ absl::StatusOr<Finding> FindingFromJson(const Json& json) {
   if (const Json* price = fields.Optional("price"); price != nullptr) {
     Fields of_price(*price, "price");
     finding.price = {of_price.Number("share"), of_price.Int32("ranks")};
+    if (of_price.Optional("at_least") != nullptr) finding.price.at_least = of_price.Flag("at_least");  // later versions
     if (!of_price.status().ok()) fields.Fail(of_price.status());
   }
   LS_RETURN_IF_ERROR(fields.status());

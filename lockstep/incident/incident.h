@@ -57,6 +57,7 @@ std::optional<RankId> RankOf(const Suspect& suspect);
 struct Price {
   double share = 0;  // of the time that the job would not take without it; 0: not known
   int ranks = 0;
+  bool at_least = false;  // it may well be more
   double gpu_hours_per_day() const { return share * ranks * 24; }
 };
 

@@ -105,16 +105,24 @@ TEST(Finding, HeadlineSaysWhatItCosts) {
   EXPECT_EQ(Headline(finding),
             "rank 13 is slow, and the others wait for it; it costs 7.2 % of the time, 31.1 GPU-hours a day");
   EXPECT_EQ(ToJson(finding)["price"]["share"], 0.072);
+  finding.price.at_least = true;
+  EXPECT_THAT(Headline(finding), testing::HasSubstr("; it costs at least 7.2 % of the time, 31.1 GPU-hours a day"));
+  EXPECT_EQ(ToJson(finding)["price"]["at_least"], true);
 }
 
 TEST(Finding, GoesThroughJsonAndBack) {
   Finding finding = StoppedRank2();
   finding.ambiguous_with = {{Suspect::Kind::kNicPort, "node3/mlx5_0"}};
   finding.probe = "stack of rank 1";
-  finding.price = {0.25, 8};
-  const auto back = FindingFromJson(Json::parse(ToJson(finding).dump()));
+  finding.price = {0.25, 8, true};
+  Json json = ToJson(finding);
+  const auto back = FindingFromJson(Json::parse(json.dump()));
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(ToJson(*back), ToJson(finding));
+  EXPECT_EQ(ToJson(*back), json);
+  json["price"].erase("at_least");
+  const auto older = FindingFromJson(json);
+  ASSERT_TRUE(older.ok()) << "journals of before: " << older.status();
+  EXPECT_FALSE(older->price.at_least);
 }
 
 TEST(Finding, ErrorsNameTheField) {

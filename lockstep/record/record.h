@@ -87,6 +87,7 @@ enum ls_algorithm { LS_ALGORITHM_UNKNOWN = 0, LS_ALGORITHM_RING = 1, LS_ALGORITH
 #define LS_NO_PEER (-1)
 #define LS_NO_TAG UINT32_MAX
 #define LS_UNKNOWN UINT32_MAX
+#define LS_OWN_DEVICE 255 /* no function: what an op awaits */
 
 /* One op of one rank. Under way: time_ns is when it was launched, and duration is 0. */
 struct ls_op_body {
@@ -101,10 +102,10 @@ struct ls_op_body {
   int32_t waits_for;     /* under way: whose message it waits for; place, or LS_NO_PEER */
   uint8_t function;      /* enum ls_function */
   uint8_t state;         /* enum ls_op_state */
-  uint8_t awaits;        /* under way: LS_SEND or LS_RECEIVE, what waits_for is about */
-  uint8_t algorithm;     /* enum ls_algorithm */
-  uint32_t alone;        /* since the process left its collective before; of a send or receive: how long it was waited
-                            for; delta; LS_UNKNOWN: there was none, not known */
+  uint8_t awaits;    /* under way: LS_SEND or LS_RECEIVE, what waits_for is about; LS_OWN_DEVICE: that has not come */
+  uint8_t algorithm; /* enum ls_algorithm */
+  uint32_t alone;    /* since the process left its collective before; of a send or receive: how long it was waited
+                        for; delta; LS_UNKNOWN: there was none, not known */
 };
 
 /* What a rank's messages of one op to or from one peer came to: how long they held the rank up. */

@@ -254,6 +254,7 @@ int ls_trail_add_communicator(struct ls_trail* trail, uint64_t key) {
                                      __ATOMIC_RELAXED))
       continue;
     trail->communicator[i].created_ns = ls_clock_ns(CLOCK_BOOTTIME);
+    trail->communicator[i].epoch = __atomic_load_n(&trail->origin.epoch, __ATOMIC_RELAXED);
     return i;
   }
   return -1;

@@ -40,9 +40,9 @@ struct ls_communicator {
   uint64_t key;       /* what the writer knows it by, in its process; 0: the entry is free */
   uint32_t rank;      /* the writer's, in the communicator */
   uint32_t size;
-  uint32_t tags; /* the highest tag of a collective, and 1; 0: none has one */
-  uint32_t reserved;
-  char name[72]; /* terminated; "": it has none */
+  uint32_t tags;  /* the highest tag of a collective, and 1; 0: none has one */
+  uint32_t epoch; /* in which it was made; 0: not known */
+  char name[72];  /* terminated; "": it has none */
 };
 LS_RECORD_ASSERT(sizeof(struct ls_communicator) == 128, "docs/formats/record.md");
 

@@ -41,9 +41,10 @@ struct CommOp {
   int waits_for = -1;     // rank whose message it waited for when the log was taken
   Direction direction = Direction::kCollective;
   OpState state = OpState::kScheduled;
-  bool ring = false;     // known to be one: each member hears from one other alone
-  int64_t sequence = 0;  // of a collective: its number in the communicator, the same on all ranks
-  int64_t order = 0;     // in which the rank launched its ops, over all communicators
+  bool ring = false;           // known to be one: each member hears from one other alone
+  bool awaits_device = false;  // it has not ended, and the rank's own device has not come to it
+  int64_t sequence = 0;        // of a collective: its number in the communicator, the same on all ranks
+  int64_t order = 0;           // in which the rank launched its ops, over all communicators
   // Of a transfer: those of the rank with the same number run together, and each of them holds it. kAlone: it runs
   // after what was launched before. kUnderWay: it runs together with all other such ones, whatever was launched before.
   int64_t batch = kAlone;

@@ -107,6 +107,11 @@ class Joiner {
             fmt::format("of {} ops only the launch is known: no network had a part in them, or nobody saw how they "
                         "ended",
                         only_launched_));
+    if (ahead_ > 0 && ahead_alone_ == 0)
+      AddTo(log_.blind_spot,
+            "what devices did between two collectives is not known, so that who comes late can't be told: not all that "
+            "were launched before were seen to end (LOCKSTEP_NCCL_EVERY leaves some out), or none is a ring "
+            "(LOCKSTEP_NCCL_KERNELS=1 tells of all)");
     if (not_known_ > 0)
       AddTo(log_.blind_spot, fmt::format("of {} members of communicators the ranks are not known", not_known_));
     if (!unseen_.empty()) TellUnseen();
@@ -327,10 +332,13 @@ class Joiner {
     op.waits_for = ended ? -1 : members->RankOf(body.waits_for);
     op.messages = body.messages;
     op.ring = body.algorithm == LS_ALGORITHM_RING;
+    op.awaits_device = !ended && body.awaits == LS_OWN_DEVICE;
     const bool anew = transfer ? told.transfers.emplace(body.communicator, launched).second
                                : told.sequences.emplace(Key(body.communicator, body.number), op.sequence).second;
     if (!anew) return;  // it ended while we read
     only_launched_ += unknown;
+    ahead_ += told.launches_ahead && !transfer;
+    ahead_alone_ += told.launches_ahead && op.alone_ns >= 0;
     log_.unseen = log_.unseen || (unknown && is_under_way);
     if (!transfer && op.state == OpState::kCompleted) {
       int64_t& newest = told.newest_ended.emplace(body.communicator, op.sequence).first->second;
@@ -455,6 +463,8 @@ class Joiner {
   CommLog log_;
   std::map<uint64_t, Members> members_;  // by the communicator's id
   uint64_t known_ = 0, not_known_ = 0, only_launched_ = 0;
+  uint64_t ahead_ = 0,
+           ahead_alone_ = 0;  // collectives of devices, and those that tell how long these were alone before
   std::map<int, std::string> host_of_;
   std::map<int, int64_t> newest_begun_;       // of ranks, on their host's clock
   std::map<std::string, int64_t> newest_on_;  // of hosts
@@ -527,6 +537,26 @@ bool IsSameProcess(const TrailSnapshot& a, const TrailSnapshot& b) {
   return a.origin.pid != 0 && a.origin.pid == b.origin.pid && a.host() == b.host() && a.born_ns() == b.born_ns();
 }
 
+// Of a worker that went on in place: what it still says of communicators that ended with their epoch says nothing of
+// the job, and their other members may be gone.
+uint64_t LeaveOutOlder(uint32_t epoch, TrailSnapshot& trail) {
+  const auto is_older = [&](const ls_communicator& own) { return own.epoch != 0 && own.epoch < epoch; };
+  const auto is_of_older = [&](const ls_record& record) {
+    const bool op = record.kind == LS_RECORD_OP, transfer = record.kind == LS_RECORD_TRANSFER;
+    const uint32_t of = op ? record.body.op.communicator : record.body.transfer.communicator;
+    return (op || transfer) && of < trail.communicators.size() && is_older(trail.communicators[of]);
+  };
+  std::erase_if(trail.ended, is_of_older);
+  std::erase_if(trail.under_way, is_of_older);
+  uint64_t older = 0;
+  for (ls_communicator& own : trail.communicators)
+    if (is_older(own)) {
+      own.id = 0;
+      ++older;
+    }
+  return older;
+}
+
 void Append(TrailSnapshot& known, TrailSnapshot more) {
   if (more.taken_ns > known.taken_ns) std::swap(known, more);
   known.ended.insert(known.ended.end(), more.ended.begin(), more.ended.end());
@@ -575,11 +605,16 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
   }
   std::vector<TrailSnapshot> chosen;
   chosen.reserve(chosen_of.size());
-  for (auto& [owner, trail] : chosen_of) chosen.push_back(std::move(trail));
+  uint64_t older_communicators = 0;
+  for (auto& [owner, trail] : chosen_of) {
+    older_communicators += LeaveOutOlder(epoch, trail);
+    chosen.push_back(std::move(trail));
+  }
   LimitAlone(chosen);
   CommLog log = Joiner(chosen).Run();
   for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
   Count(log.counters, "trails_of_older_epochs", older);
+  Count(log.counters, "communicators_of_older_epochs", older_communicators);
   Count(log.counters, "trails_of_ranks_told_twice", twice);
   if (riddles > 0) {
     AddTo(log.blind_spot,

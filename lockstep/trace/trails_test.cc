@@ -260,6 +260,28 @@ TEST(Trails, WhatCameOfAnOpCountsBeforeItsLaunch) {
   EXPECT_THAT(log.blind_spot + log.doubt, Not(HasSubstr("2 op")));
 }
 
+// As where the plugin watches some collectives only, or none is a ring.
+TEST(Trails, WhereNoDeviceTellsHowLongItWasAloneWhoComesLateIsNotKnown) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.ended = {OpOf(0, 1, 100), OpOf(0, 2, 150)};
+  EXPECT_THAT(JoinTrails({trail}).blind_spot, IsEmpty()) << "gloo's first collective has none before it";
+  std::strncpy(trail.origin.source, "nccl", sizeof trail.origin.source);
+  EXPECT_THAT(JoinTrails({trail}).blind_spot, HasSubstr("who comes late can't be told"));
+  ls_op_set_alone(&trail.ended[1], kMs);
+  EXPECT_THAT(JoinTrails({trail}).blind_spot, IsEmpty());
+}
+
+TEST(Trails, AnOpUnderWayTellsThatItsDeviceHasNotCome) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.under_way = {OpOf(0, 1, 10, LS_OP_STARTED), OpOf(0, 2, 10, LS_OP_STARTED)};
+  trail.under_way[0].body.op.awaits = LS_OWN_DEVICE;
+  const CommLog log = JoinTrails({trail});
+  EXPECT_TRUE(log.ops.at(0).awaits_device);
+  EXPECT_FALSE(log.ops.at(1).awaits_device);
+}
+
 TEST(Trails, WaitsForDataLimitNothing) {
   std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(0)};
   AddCommunicator(trails[0], 7, 0, 4);
@@ -347,6 +369,31 @@ TEST(Trails, AProcessIsTheSameInItsNextEpoch) {
   const CommLog log = JoinTrails(trails);
   EXPECT_EQ(log.ops.size(), 2u);
   EXPECT_EQ(CounterOf(log, "trails_of_ranks_told_twice"), 0u);
+}
+
+// As after a restart in place: rank 3 was started anew, and of those that went on the group of 2 and 3 lacks a member.
+TEST(Trails, WhatEndedWithItsEpochIsLeftOutOfWorkersThatWentOn) {
+  std::vector<TrailSnapshot> trails;
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    TrailSnapshot& trail = trails.emplace_back(TrailOf(rank, 4, 2));
+    for (uint32_t epoch = rank == 3 ? 2 : 1; epoch <= 2; ++epoch) {
+      AddCommunicator(trail, 10 * epoch + rank / 2, rank % 2, 2, epoch * 1'000 * kMs);
+      trail.communicators.back().epoch = epoch;
+      trail.communicators.back().launched = 1;
+      trail.ended.push_back(OpOf(epoch - 1, 1, epoch * 1'000 + 1));
+    }
+  }
+  trails[3].ended[0].body.op.communicator = 0;
+  trails[2].under_way = {OpOf(0, 2, 1'500, LS_OP_STARTED), OpOf(0, 0, 1'500, LS_OP_LAUNCHED, LS_SEND)};
+  const CommLog log = JoinTrails(trails);
+  ASSERT_EQ(log.communicators.size(), 2U);
+  EXPECT_THAT(log.communicators[0].ranks, ElementsAre(0, 1));
+  EXPECT_THAT(log.communicators[1].ranks, ElementsAre(2, 3));
+  EXPECT_EQ(log.ops.size(), 4U);
+  EXPECT_EQ(log.counts.size(), 4U);
+  EXPECT_THAT(log.blind_spot + log.doubt, IsEmpty());
+  EXPECT_EQ(CounterOf(log, "communicators_of_older_epochs"), 3U);
+  EXPECT_EQ(CounterOf(log, "unreadable_records"), 0U);
 }
 
 TEST(Trails, EachLibraryOfAProcessHasItsOwn) {
