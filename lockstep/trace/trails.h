@@ -14,7 +14,8 @@ inline constexpr char kTrailSuffix[] = ".trail";
 inline constexpr char kRecordsSuffix[] = ".records";  // record_file.h
 
 // Of several trails of a rank counts the one whose newest communicator is the youngest; those that an older epoch left
-// are left out, and so are its communicators, of workers that went on. All are counted. Clocks of different hosts are fitted to each other by the ends of collectives.
+// are left out, and so are its communicators, of workers that went on. All are counted. Clocks of different hosts are
+// fitted to each other by the ends of collectives.
 CommLog JoinTrails(std::vector<TrailSnapshot> trails);
 
 // Trails and files of snapshots (record_file.h): named by themselves, and all of directories and of runs' directories.
