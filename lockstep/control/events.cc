@@ -86,12 +86,14 @@ Json Body(const ProgressSeen& event) {
   return {{"progress", ProgressJson(event.progress)}, {"step_time_s", event.step_time.value}};
 }
 Json Body(const RankExited& event) {
-  return {{"rank", event.rank.value()},
-          {"code", event.status.code},
-          {"signal", event.status.signal},
-          {"exception", ExceptionJson(event.exception)},
-          {"progress", ProgressJson(event.progress)},
-          {"exited_ns", event.exited.value}};
+  Json json = {{"rank", event.rank.value()},
+               {"code", event.status.code},
+               {"signal", event.status.signal},
+               {"exception", ExceptionJson(event.exception)},
+               {"progress", ProgressJson(event.progress)},
+               {"exited_ns", event.exited.value}};
+  if (event.step >= 0) json["step"] = event.step;
+  return json;
 }
 Json Body(const Suspected& event) {
   Json json = {{"finding", incident::ToJson(event.finding)},
@@ -297,6 +299,7 @@ void Read(Fields& fields, RankExited& event) {
   event = {ReadEpoch(fields),     RankId(fields.Int32("rank")), {fields.Int32("code"), fields.Int32("signal")},
            ReadException(fields), ReadProgress(fields),         fields.Time("exited_ns")};
 }
+  if (fields.Optional("step")) event.step = fields.Int("step");
 void Read(Fields& fields, Suspected& event) {
   event = {ReadEpoch(fields), ReadFinding(fields), ReadProgress(fields)};
   if (fields.Optional("bad_from")) event.bad_from = fields.Int("bad_from");

@@ -104,6 +104,7 @@ struct RankExited {
   std::optional<ExceptionInfo> exception;
   Progress progress;
   Nanos exited;
+  int64_t step = -1;  // the last that this rank finished; -1: none, or its agent doesn't tell
 };
 struct Suspected {
   EpochId epoch;

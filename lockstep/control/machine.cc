@@ -204,7 +204,6 @@ void On(Turn& turn, const RestoreChosen& event) {
   if (!event.unfit.empty() && !state.joining.empty()) return UndoGrowth(turn, event.unfit);
   if (!event.unfit.empty()) return BeginFinish(turn, kExitLost, event.unfit, {});
   JoinRejected(state, event.rejected);
-  if (event.point && event.point->epoch == state.epoch) CorrectStep(state, event.point->step);
   TakeVersion(turn);
   BeginEpoch(state, event.point);
   SetStepsLost(state);
