@@ -141,6 +141,7 @@ struct JobContinued {};
 struct WatcherGone {
   Nanos since;
   bool same = false;
+  bool noted = false;  // when it left: else it may have been there later than its last word, which is `since`
 };  // this coordinator took over; the one before, or the same, which was stopped, was last seen then
 struct SecondaryGraceOver {
   EpochId epoch;

@@ -36,6 +36,7 @@ std::vector<EventBody> AllEvents() {
           JobContinued{},
           WatcherGone{At(8)},
           WatcherGone{At(8), true},
+          WatcherGone{At(8), false, true},
           WaitInterrupted{At(8)},
           SecondaryGraceOver{EpochId(4)},
           Drilled{EpochId(4), "kill", 2},
@@ -73,10 +74,10 @@ TEST(Events, MayLackWhatIsOptional) {
   const auto began = EventFromJson("loop_began", Json::parse(R"({"epoch": 1, "begin_ns": 5, "restored": null})"));
   ASSERT_TRUE(began.ok());
   EXPECT_FALSE(std::get<LoopBegan>(*began).restored.has_value());
-}
   Json exited = ToJson(InItsStep(Killed(1, 2, 9), 20));
   exited.erase("step");
   EXPECT_EQ(std::get<RankExited>(*EventFromJson("rank_exited", exited)).step, -1) << "an agent that doesn't tell it";
+}
 
 TEST(Events, UnknownFieldsAreIgnored) {
   EXPECT_TRUE(EventFromJson("stop_asked", Json::parse(R"({"signal": 2, "by": "someone from the future"})")).ok());

@@ -188,6 +188,15 @@ TEST(Watcher, ThatWasGoneIsHistoryOnly) {
   EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kProductive, 20), 18);
 }
 
+// Its last word may be older than its end.
+TEST(Watcher, ThatIsGoneIsMissedForUpToTheTimeSinceItsLastWordUnlessItsEndWasNoted) {
+  Scenario job = Training();
+  job.Hear(20, WatcherGone{At(15)});
+  EXPECT_EQ(job.Headline(0), "the coordinator was gone; training went on: nobody watched for up to 5.000 s");
+  job.Hear(30, WatcherGone{At(29), false, true});
+  EXPECT_EQ(job.Headline(1), "the coordinator was gone; training went on: nobody watched for 1.000 s");
+}
+
 // No other one took over, and who stands by has not gone.
 TEST(Watcher, ThatWasStoppedIsHistoryAndGoesOn) {
   Scenario job = Training();
