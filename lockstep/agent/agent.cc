@@ -292,6 +292,7 @@ void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
   }
   if (link_.board() != nullptr) {
     event.progress = watch_.ProgressNow(**link_.board());
+    event.step = watch_.StepOf(**link_.board(), worker.rank);
     SayHolding();  // the last word on what it leaves
   }
   Remember(EpochId(epoch), event);

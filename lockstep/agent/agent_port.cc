@@ -39,6 +39,7 @@ void AgentPort::Hear() {
     poller_.Forget(fd_.get());
     fd_.Close();
     seen_ = clock_.Now();
+    calls_.left();
     return calls_.waiting();
   }
   const auto request = nlohmann::json::parse(packet->text, nullptr, false);

@@ -22,6 +22,7 @@ class AgentPort {
   struct Calls {
     std::function<void()> connected;
     std::function<void(const nlohmann::json& request, std::vector<Fd>& fds)> asked;
+    std::function<void()> left;     // the agent has hung up, however it ended
     std::function<void()> waiting;  // an event waits for Flush, or an agent for being missed
   };
   AgentPort(Poller& poller, const Clock& clock, Calls calls);

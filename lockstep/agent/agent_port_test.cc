@@ -21,7 +21,7 @@ TEST(AgentPort, WhatWaitsKeepsItsDescriptors) {
   const std::string path = folder / "socket";
   const SystemClock clock;
   Poller poller;
-  AgentPort port(poller, clock, {.connected = [&] { poller.Stop(); }, .asked = {}, .waiting = [] {}});
+  AgentPort port(poller, clock, {.connected = [&] { poller.Stop(); }, .asked = {}, .left = [] {}, .waiting = [] {}});
   ASSERT_TRUE(port.Listen(path).ok());
   auto agent = ConnectTo(path);
   ASSERT_TRUE(agent.ok()) << agent.status();
@@ -54,7 +54,7 @@ TEST(AgentPort, WhatWaitsKeepsItsDescriptors) {
 TEST(AgentPort, KnowsSinceWhenNobodyHearsOutput) {
   FakeClock clock;
   Poller poller;
-  AgentPort port(poller, clock, {.connected = [] {}, .asked = {}, .waiting = [] {}});
+  AgentPort port(poller, clock, {.connected = [] {}, .asked = {}, .left = [] {}, .waiting = [] {}});
   EXPECT_EQ(port.unheard_since().value, 0);
   clock.Advance(Seconds{7});
   const Nanos first = clock.WallNow();
@@ -65,6 +65,32 @@ TEST(AgentPort, KnowsSinceWhenNobodyHearsOutput) {
   EXPECT_EQ(port.dropped_output(), 0U) << "the log has it";
   port.ForgetUnheard();
   EXPECT_EQ(port.unheard_since().value, 0);
+}
+
+TEST(AgentPort, SaysThatTheAgentHasLeft) {
+  const TestFolder folder;
+  const SystemClock clock;
+  Poller poller;
+  int left = 0;
+  AgentPort port(poller, clock,
+                 {.connected = [&] { poller.Stop(); },
+                  .asked = {},
+                  .left =
+                      [&] {
+                        ++left;
+                        poller.Stop();
+                      },
+                  .waiting = [] {}});
+  ASSERT_TRUE(port.Listen(folder / "socket").ok());
+  {
+    const auto agent = ConnectTo(folder / "socket");
+    ASSERT_TRUE(agent.ok()) << agent.status();
+    poller.Run(Seconds{0.05}, [] {});
+    EXPECT_EQ(left, 0);
+  }
+  poller.Run(Seconds{0.05}, [] {});
+  EXPECT_EQ(left, 1);
+  EXPECT_FALSE(port.connected());
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "lockstep/agent/epoch_store.h"
 #include "lockstep/agent/feed_host.h"
 #include "lockstep/agent/joining.h"
+#include "lockstep/agent/last_watched.h"
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/near.h"
 #include "lockstep/agent/output.h"
@@ -57,6 +58,7 @@ class Starter {
   void Obey(const Json& request, std::vector<Fd>& fds);
   void Seat(const control::Place& place);
   void Note(const std::string& text) { agent_.Tell({{"event", "note"}, {"text", text}}); }
+  void AgentLeft();
   void TellDropped();
   void SayHello();
   void TellRing(size_t rank);
@@ -140,6 +142,7 @@ Starter::Starter(RunSpec spec, BoardMap board)
       agent_(poller_, clock_,
              {.connected = [this] { SayHello(); },
               .asked = [this](const Json& request, std::vector<Fd>& fds) { Obey(request, fds); },
+              .left = [this] { AgentLeft(); },
               .waiting = [this] { poller_.SetPeriod(kBusyTick); }}),
       buffers_(std::move(board), [this](Bytes per_slot) { return CheckBudget(spec_, buffers_, per_slot); }),
       host_(spec_, clock_, poller_,
@@ -247,6 +250,13 @@ void Starter::Seat(const control::Place& place) {
   spec_.place = place;
   buffers_.board()->first_rank = static_cast<uint32_t>(place.first_rank);
   buffers_.board()->world_size = static_cast<uint32_t>(place.world_size);
+}
+
+// Of a run that ends nobody asks how long it was unwatched.
+void Starter::AgentLeft() {
+  if (ending_) return;
+  if (const absl::Status noted = NoteUnwatched(spec_.run_dir, clock_.Now()); !noted.ok())
+    Log(LogLevel::kWarning, "since when nobody watches can't be noted: {}", Message(noted));
 }
 
 void Starter::TellDropped() {

@@ -60,6 +60,11 @@ control::Progress Watch::ProgressNow(const ls_board& board) const {
   return progress;
 }
 
+int64_t Watch::StepOf(const ls_board& board, int rank) const {
+  const ls_rank_block& block = board.rank[rank];
+  return Load(block.epoch) == epoch_ && Load(block.step_end_ns) != 0 ? Load(block.step) : -1;
+}
+
 // None: the process is gone, and its exit will be told.
 std::optional<detect::RankSample> Watch::Look(const ls_board& board, const Worker& worker, Nanos now) const {
   detect::RankSample sample;

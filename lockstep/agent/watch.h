@@ -35,6 +35,8 @@ class Watch {
   // Once all ranks of this node have begun their training loop.
   std::optional<control::LoopBegan> LoopBegins(const ls_board& board) const;
   control::Progress ProgressNow(const ls_board& board) const;
+  // The last that this rank of this node has finished in this epoch; -1: none.
+  int64_t StepOf(const ls_board& board, int rank) const;
 
   uint64_t epoch() const { return epoch_; }
   const std::vector<Worker>& workers() const { return workers_; }

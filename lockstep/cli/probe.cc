@@ -171,7 +171,7 @@ absl::StatusOr<Json> Comparison(const CompareFlags& flags) {
 int Compare(const CompareFlags& flags) {
   const absl::StatusOr<Json> report = Comparison(flags);
   if (const int code = PrintReport(report, flags.json); code != 0) return code;
-  return (*report)["healthy"].get<bool>() ? 0 : kExitNo;
+  return (*report)["findings"].empty() ? 0 : kExitNo;
 }
 
 void AddCompare(CLI::App& parent, int& exit_code) {

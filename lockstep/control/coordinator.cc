@@ -148,18 +148,20 @@ absl::StatusOr<State> ReplayEvents(const std::vector<store::Event>& rows) {
   return state;
 }
 
-absl::StatusOr<Coordinator::Resumed> Coordinator::Resume(store::Journal& journal, const Clock& clock) {
+absl::StatusOr<Coordinator::Resumed> Coordinator::Resume(store::Journal& journal, const Clock& clock, Nanos watched) {
   LS_ASSIGN_OR_RETURN(const std::vector<store::Event> rows, journal.Read(0));
   if (rows.empty()) return FailedPrecondition("the journal is empty: there is no run to resume");
   const Nanos last = rows.back().at;
   if (clock.Now() < last)
     return FailedPrecondition(
         "this machine was restarted since the journal was written: there are no workers to adopt");
+  const bool noted = last < watched && watched <= clock.Now();
+  const Nanos since = noted ? watched : last;
   Resumed resumed{std::make_unique<Coordinator>(journal, clock), {}};
   LS_ASSIGN_OR_RETURN(resumed.coordinator->state_, ReplayEvents(rows));
-  LS_ASSIGN_OR_RETURN(resumed.commands, resumed.coordinator->Handle(WatcherGone{last}));
+  LS_ASSIGN_OR_RETURN(resumed.commands, resumed.coordinator->Handle(WatcherGone{since, false, noted}));
   if (!resumed.coordinator->state().awaited.empty())
-    LS_RETURN_IF_ERROR(resumed.coordinator->Handle(WaitInterrupted{last}).status());
+    LS_RETURN_IF_ERROR(resumed.coordinator->Handle(WaitInterrupted{since}).status());
   for (Command& command : PendingCommands(resumed.coordinator->state())) resumed.commands.push_back(std::move(command));
   return resumed;
 }

@@ -33,8 +33,9 @@ class Coordinator {
   struct Resumed;
   // Replays the journal into the state, enters WatcherGone, and returns what is to be carried out again (all commands
   // are idempotent). An error names the event that cannot be read; a journal written before the last reboot has no
-  // workers to adopt and is refused.
-  static absl::StatusOr<Resumed> Resume(store::Journal& journal, const Clock& clock);
+  // workers to adopt and is refused. watched: when the one before was last there, if somebody noted it; else, and where
+  // that is older, the journal's newest event tells.
+  static absl::StatusOr<Resumed> Resume(store::Journal& journal, const Clock& clock, Nanos watched = {});
 
   // Fails, and changes nothing, for a JobStarted whose spec makes no sense. FailedPrecondition: another coordinator
   // leads, and this one is to do nothing more.

@@ -277,6 +277,25 @@ TEST_F(CoordinatorTest, ResumesAndAsksAgain) {
   EXPECT_EQ(Text(*resumed->coordinator->Handle(EpochStopped{EpochId(1)})), "choose for 2");
 }
 
+TEST_F(CoordinatorTest, WasGoneSinceItsEndWhereThatWasNoted) {
+  Train();
+  const Nanos last = clock_.Now();
+  clock_.Advance(Seconds{4});
+  const Nanos noted = clock_.Now();
+  clock_.Advance(Seconds{1});
+  const auto gap = [this](Nanos watched) {
+    MemoryJournal copy = journal_;
+    const auto resumed = Coordinator::Resume(copy, clock_, watched);
+    return resumed.ok() ? resumed->coordinator->state().incidents.back() : incident::Incident{};
+  };
+  EXPECT_EQ(gap(noted).opened, noted);
+  EXPECT_THAT(incident::Headline(gap(noted)), HasSubstr("nobody watched for 1.000 s"));
+  for (const Nanos not_of_this : {Nanos{}, last - ToNanos(Seconds{1}), clock_.Now() + ToNanos(Seconds{1})}) {
+    EXPECT_EQ(gap(not_of_this).opened, last) << not_of_this.value;
+    EXPECT_THAT(incident::Headline(gap(not_of_this)), HasSubstr("nobody watched for up to 5.000 s"));
+  }
+}
+
 TEST_F(CoordinatorTest, WhileNobodyLedNobodyWasAwaited) {
   JobSpec spec;
   spec.ranks = 2;

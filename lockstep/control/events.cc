@@ -86,12 +86,14 @@ Json Body(const ProgressSeen& event) {
   return {{"progress", ProgressJson(event.progress)}, {"step_time_s", event.step_time.value}};
 }
 Json Body(const RankExited& event) {
-  return {{"rank", event.rank.value()},
-          {"code", event.status.code},
-          {"signal", event.status.signal},
-          {"exception", ExceptionJson(event.exception)},
-          {"progress", ProgressJson(event.progress)},
-          {"exited_ns", event.exited.value}};
+  Json json = {{"rank", event.rank.value()},
+               {"code", event.status.code},
+               {"signal", event.status.signal},
+               {"exception", ExceptionJson(event.exception)},
+               {"progress", ProgressJson(event.progress)},
+               {"exited_ns", event.exited.value}};
+  if (event.step >= 0) json["step"] = event.step;
+  return json;
 }
 Json Body(const Suspected& event) {
   Json json = {{"finding", incident::ToJson(event.finding)},
@@ -118,6 +120,7 @@ Json Body(const JobContinued&) { return Json::object(); }
 Json Body(const WatcherGone& event) {
   Json json = {{"since_ns", event.since.value}};
   if (event.same) json["same"] = true;
+  if (event.noted) json["noted"] = true;
   return json;
 }
 Json Body(const WaitInterrupted& event) { return {{"since_ns", event.since.value}}; }
@@ -296,6 +299,7 @@ void Read(Fields& fields, ProgressSeen& event) {
 void Read(Fields& fields, RankExited& event) {
   event = {ReadEpoch(fields),     RankId(fields.Int32("rank")), {fields.Int32("code"), fields.Int32("signal")},
            ReadException(fields), ReadProgress(fields),         fields.Time("exited_ns")};
+  if (fields.Optional("step")) event.step = fields.Int("step");
 }
 void Read(Fields& fields, Suspected& event) {
   event = {ReadEpoch(fields), ReadFinding(fields), ReadProgress(fields)};
@@ -312,7 +316,9 @@ void Read(Fields& fields, SpawnFailed& event) { event = {ReadEpoch(fields), fiel
 void Read(Fields& fields, StopAsked& event) { event = {fields.Int32("signal")}; }
 void Read(Fields&, JobPaused&) {}
 void Read(Fields&, JobContinued&) {}
-void Read(Fields& fields, WatcherGone& event) { event = {fields.Time("since_ns"), ReadOptionalFlag(fields, "same")}; }
+void Read(Fields& fields, WatcherGone& event) {
+  event = {fields.Time("since_ns"), ReadOptionalFlag(fields, "same"), ReadOptionalFlag(fields, "noted")};
+}
 void Read(Fields& fields, WaitInterrupted& event) { event = {fields.Time("since_ns")}; }
 void Read(Fields& fields, SecondaryGraceOver& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, Drilled& event) {

@@ -104,6 +104,7 @@ struct RankExited {
   std::optional<ExceptionInfo> exception;
   Progress progress;
   Nanos exited;
+  int64_t step = -1;  // the last that this rank finished; -1: none, or its agent doesn't tell
 };
 struct Suspected {
   EpochId epoch;
@@ -140,6 +141,7 @@ struct JobContinued {};
 struct WatcherGone {
   Nanos since;
   bool same = false;
+  bool noted = false;  // when it left: else it may have been there later than its last word, which is `since`
 };  // this coordinator took over; the one before, or the same, which was stopped, was last seen then
 struct SecondaryGraceOver {
   EpochId epoch;

@@ -24,6 +24,7 @@ std::vector<EventBody> AllEvents() {
           CaughtUp{EpochId(3), Step(18, 6.5), true},
           ProgressSeen{EpochId(3), Step(19, 7.5), Seconds{0.25}},
           LostPeer(3, 1, Step(19, 7.5), 7.75),
+          InItsStep(LostPeer(3, 1, Step(19, 7.5), 7.75), 20),
           suspected,
           StacksKept{EpochId(3), "stacks/3.txt"},
           EpochStopped{EpochId(3)},
@@ -35,6 +36,7 @@ std::vector<EventBody> AllEvents() {
           JobContinued{},
           WatcherGone{At(8)},
           WatcherGone{At(8), true},
+          WatcherGone{At(8), false, true},
           WaitInterrupted{At(8)},
           SecondaryGraceOver{EpochId(4)},
           Drilled{EpochId(4), "kill", 2},
@@ -72,6 +74,9 @@ TEST(Events, MayLackWhatIsOptional) {
   const auto began = EventFromJson("loop_began", Json::parse(R"({"epoch": 1, "begin_ns": 5, "restored": null})"));
   ASSERT_TRUE(began.ok());
   EXPECT_FALSE(std::get<LoopBegan>(*began).restored.has_value());
+  Json exited = ToJson(InItsStep(Killed(1, 2, 9), 20));
+  exited.erase("step");
+  EXPECT_EQ(std::get<RankExited>(*EventFromJson("rank_exited", exited)).step, -1) << "an agent that doesn't tell it";
 }
 
 TEST(Events, UnknownFieldsAreIgnored) {
@@ -84,7 +89,8 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "bad_epoch",  "first_epoch",  "load_first",  "standbys",
                                            "layout",     "reports",      "stuck_nodes", "unstopped_nodes",
                                            "env",        "step_time_s",  "can_ask",     "withdrawn",
-                                           "note",       "same",         "finite"};
+                                           "note",       "same",         "finite",      "step",
+                                           "noted"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

@@ -204,7 +204,6 @@ void On(Turn& turn, const RestoreChosen& event) {
   if (!event.unfit.empty() && !state.joining.empty()) return UndoGrowth(turn, event.unfit);
   if (!event.unfit.empty()) return BeginFinish(turn, kExitLost, event.unfit, {});
   JoinRejected(state, event.rejected);
-  if (event.point && event.point->epoch == state.epoch) CorrectStep(state, event.point->step);
   TakeVersion(turn);
   BeginEpoch(state, event.point);
   SetStepsLost(state);
@@ -265,8 +264,10 @@ void On(Turn& turn, const WaitInterrupted& event) {
 
 void On(Turn& turn, const WatcherGone& event) {
   const double away = ToSeconds(turn.at - std::min(event.since, turn.at)).value;
-  const size_t index = AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, kCoordinatorName},
-                                          fmt::format("nobody watched for {:.3f} s", away), event.since);
+  const bool known = event.same || event.noted;
+  const size_t index =
+      AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, kCoordinatorName},
+                         fmt::format("nobody watched for {}{:.3f} s", known ? "" : "up to ", away), event.since);
   if (event.same) return CloseIncident(turn, index, "it goes on; agents that had given it up came anew");
   CloseIncident(turn, index, "another coordinator took over");
   turn.state.standbys.clear();  // those that are still there come anew

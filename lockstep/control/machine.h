@@ -128,6 +128,7 @@ struct Awaited {
 struct Departure {
   ExitStatus status;
   Nanos at;
+  int64_t step = -1;  // the last that the rank finished, as far as is known
 };
 
 // An exception that ended a rank: "ValueError at train.py:41 in forward".

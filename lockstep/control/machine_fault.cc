@@ -31,14 +31,18 @@ std::string ExceptionText(const ExceptionInfo& exception) {
   return exception.where.empty() ? exception.type : fmt::format("{} at {}", exception.type, exception.where);
 }
 
+// The last step that the rank finished. Of the slowest rank of other nodes only what their agents said last is known:
+// up to half a second ago.
+int64_t LastStep(const State& state, int64_t told) { return std::max(told, state.progress.step); }
+
 // " in step 17", the one that was under way.
-std::string StepText(const State& state, const char* before) {
+std::string StepText(const State& state, int64_t finished, const char* before) {
   if (state.unseen) return "";
-  return state.in_loop ? fmt::format(" in step {}", state.progress.step + 1) : before;
+  return state.in_loop ? fmt::format(" in step {}", finished + 1) : before;
 }
 
 std::string ExitText(const State& state, const RankExited& event) {
-  const std::string when = StepText(state, " before the training loop began");
+  const std::string when = StepText(state, LastStep(state, event.step), " before the training loop began");
   if (DiedBySignal(event)) return SignalText(event.status.signal) + when;
   if (!event.exception) return fmt::format("exit code {}{}", event.status.code, when);
   return fmt::format("{}{}: {}", ExceptionText(*event.exception), when, event.exception->message);
@@ -87,7 +91,7 @@ bool IsFreeRetry(const State& state, const RankExited& event) {
 // statement.
 std::string JudgeProgram(State& state, const RankExited& event) {
   const std::string what = event.exception ? ExceptionText(*event.exception) : "";
-  const int64_t step = state.progress.step + 1;
+  const int64_t step = LastStep(state, event.step) + 1;
   // Several ranks may raise it in one epoch.
   if (state.last_exception.epoch != state.epoch) state.earlier_exception = state.last_exception;
   const SeenException& earlier = state.earlier_exception;
@@ -183,10 +187,14 @@ Finding LeftEarly(const State& state, const Finding& loss) {
   Finding finding;
   finding.syndrome = Syndrome::kExit;
   finding.since = loss.since;
-  for (const auto& [rank, exit] : state.exits)
-    if (IsBehind(exit, loss)) finding.suspects.push_back(incident::SuspectRank(rank));
+  int64_t finished = state.progress.step;
+  for (const auto& [rank, exit] : state.exits) {
+    if (!IsBehind(exit, loss)) continue;
+    finding.suspects.push_back(incident::SuspectRank(rank));
+    finished = std::max(finished, exit.step);
+  }
   finding.evidence = {
-      fmt::format("exit code 0{}, while others still trained: the script ended there", StepText(state, ""))};
+      fmt::format("exit code 0{}, while others still trained: the script ended there", StepText(state, finished, ""))};
   for (const auto* losers : {&loss.suspects, &loss.ambiguous_with})
     for (const incident::Suspect& suspect : *losers)
       finding.evidence.push_back(fmt::format("rank {} lost its connection as a consequence", suspect.name));
@@ -306,14 +314,6 @@ void Name(Turn& turn, const Finding& finding) {
   CloseUnseen(turn);
 }
 
-// The first mention of it, which is ours.
-void Correct(std::string& evidence, const std::string& said, const std::string& right) {
-  const size_t at = evidence.find(said), end = at + said.size();
-  const bool goes_on = end < evidence.size() && evidence[end] >= '0' && evidence[end] <= '9';  // another number
-  if (at == std::string::npos || goes_on) return;
-  evidence.replace(at, said.size(), right);
-}
-
 // Nothing is done about it by force.
 bool IsOnlyNamed(const State& state, const Finding& finding) {
   if (finding.syndrome == Syndrome::kNan) return state.spec.observe_only || !state.spec.policy.nan_restart;
@@ -355,19 +355,6 @@ void Strike(Turn& turn, Nanos since) {
   fault.since = fault.noticed.value == 0 ? since : std::min(fault.since, since);
   if (fault.noticed.value == 0) fault.noticed = turn.at;
   WriteFault(state);
-}
-
-void CorrectStep(State& state, int64_t finished) {
-  if (!state.in_loop || state.unseen || finished <= state.progress.step) return;
-  const std::string said = StepText(state, "");
-  state.progress.step = finished;
-  state.frontier = std::max(state.frontier, finished);
-  const std::string right = StepText(state, "");
-  for (Finding& finding : Open(state).findings) {
-    const bool of_a_rank = finding.syndrome == Syndrome::kCrash || finding.syndrome == Syndrome::kExit;
-    for (std::string& evidence : finding.evidence)
-      if (of_a_rank) Correct(evidence, said, right);
-  }
 }
 
 bool IsBudgetSpent(const State& state) {
@@ -422,7 +409,7 @@ void On(Turn& turn, const RankExited& event) {
   const bool is_rank = event.rank.value() >= 0 && event.rank.value() < state.spec.ranks;
   const bool gone = state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
   if (!is_rank || state.exits.contains(event.rank) || gone) return Ignore(turn);
-  state.exits[event.rank] = {event.status, event.exited.value == 0 ? turn.at : event.exited};
+  state.exits[event.rank] = {event.status, event.exited.value == 0 ? turn.at : event.exited, event.step};
   Advance(turn, event.progress);
   if (state.mode == Mode::kFinishing) return;
   if (!IsClean(event.status)) OnFailure(turn, event);

@@ -147,13 +147,13 @@ TEST(LostConnection, WithoutADeathTheFirstLossIsNamedAndTheJobRestarts) {
 
 TEST(LostConnection, WhoLeftInPeaceBeforeIsNamed) {
   Scenario job = Training();
-  job.Hear(12.95, Exit(1, 2, {0, 0}, {}, 12.9));
-  job.Hear(13, LostPeer(1, 0, {}, 12.95));
+  job.Hear(12.95, InItsStep(Exit(1, 2, {0, 0}, {}, 12.9), 13));
+  job.Hear(13, InItsStep(LostPeer(1, 0, {}, 12.95), 13));
   job.Hear(14, SecondaryGraceOver{EpochId(1)});
   const incident::Finding& lead = Lead(job.Incident(0));
   EXPECT_EQ(lead.suspects, std::vector{incident::SuspectRank(RankId(2))});
   EXPECT_TRUE(lead.ambiguous_with.empty());
-  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 left with an error: exit code 0 in step"));
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 left with an error: exit code 0 in step 14, while"));
   EXPECT_EQ(lead.evidence[1], "rank 0 lost its connection as a consequence");
   EXPECT_THAT(lead.evidence.back(), HasSubstr("RuntimeError"));
 }
@@ -205,6 +205,28 @@ TEST(Exception, AtTheNextStepIsARepeatThatNamesBoth) {
   job.ComeUp(15);
   job.Hear(16, Raised(2, 3, "ValueError", Step(17, 15.5)));
   EXPECT_THAT(job.state.fault.program_error, HasSubstr("struck at step 17 and at step 18: this is in the program"));
+}
+
+// What is known of the slowest rank of other nodes is older than the exception, once by more and once by less.
+TEST(Exception, AtOneStepOfItsRankIsARepeatWhateverIsKnownOfTheOthers) {
+  Scenario job = Training();
+  job.Hear(13, InItsStep(Raised(1, 1, "ValueError", Step(12, 12.5)), 16));
+  EXPECT_EQ(job.Headline(0),
+            "rank 1 left with an error: ValueError at train.py:41 in forward in step 17: it went wrong");
+  job.Restart(14, Checkpoint(1, 10));
+  job.ComeUp(15);
+  job.Hear(16, InItsStep(Raised(2, 3, "ValueError", Step(15, 15.5)), 16));
+  EXPECT_THAT(job.state.fault.program_error, HasSubstr("struck twice at step 17"));
+}
+
+TEST(Exception, AtAnotherStepOfItsRankIsNoRepeatThoughNoMoreIsKnownOfTheOthers) {
+  Scenario job = Training();
+  job.Hear(13, InItsStep(Raised(1, 1, "ValueError", Step(12, 12.5)), 12));
+  job.Restart(14, Checkpoint(1, 10));
+  job.ComeUp(15);
+  job.Hear(16, InItsStep(Raised(2, 1, "ValueError", Step(12, 15.5)), 19));
+  EXPECT_EQ(job.state.fault.program_error, "");
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
 }
 
 // Two ranks raise the same, and the first to do so is heard of last; or it has been killed while it unwound.

@@ -188,6 +188,15 @@ TEST(Watcher, ThatWasGoneIsHistoryOnly) {
   EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kProductive, 20), 18);
 }
 
+// Its last word may be older than its end.
+TEST(Watcher, ThatIsGoneIsMissedForUpToTheTimeSinceItsLastWordUnlessItsEndWasNoted) {
+  Scenario job = Training();
+  job.Hear(20, WatcherGone{At(15)});
+  EXPECT_EQ(job.Headline(0), "the coordinator was gone; training went on: nobody watched for up to 5.000 s");
+  job.Hear(30, WatcherGone{At(29), false, true});
+  EXPECT_EQ(job.Headline(1), "the coordinator was gone; training went on: nobody watched for 1.000 s");
+}
+
 // No other one took over, and who stands by has not gone.
 TEST(Watcher, ThatWasStoppedIsHistoryAndGoesOn) {
   Scenario job = Training();
@@ -199,11 +208,11 @@ TEST(Watcher, ThatWasStoppedIsHistoryAndGoesOn) {
   EXPECT_EQ(job.state.standbys.size(), 1U);
 }
 
-// Of several nodes the slowest rank is known by what its agent said last; the checkpoint tells that it had gone on.
-TEST(Restart, FromALaterStepThanTheFaultWasThoughtToBeInCorrectsIt) {
+// Of several nodes the slowest rank is known by what its agent said last; the rank that left tells that it had gone on.
+TEST(Restart, FromALaterStepThanTheSlowestRankWasKnownToBeInAgreesWithTheFault) {
   Scenario job = Training();
-  job.Hear(13, Killed(1, 2, SIGKILL, Step(18, 13)));
-  EXPECT_EQ(job.Headline(0), "rank 2 was killed by a signal: SIGKILL (signal 9) in step 19");
+  job.Hear(13, InItsStep(Killed(1, 2, SIGKILL, Step(18, 13)), 22));
+  EXPECT_EQ(job.Headline(0), "rank 2 was killed by a signal: SIGKILL (signal 9) in step 23");
   job.Restart(14, Checkpoint(1, 22));
   EXPECT_EQ(job.Headline(0), "rank 2 was killed by a signal: SIGKILL (signal 9) in step 23");
   EXPECT_EQ(job.Incident(0).steps_lost, 0);

@@ -61,6 +61,11 @@ inline RankExited Exit(uint64_t epoch, int rank, ExitStatus status, Progress pro
 inline RankExited Killed(uint64_t epoch, int rank, int signal, Progress progress = {}, double exited = 0) {
   return Exit(epoch, rank, {0, signal}, progress, exited);
 }
+// As its own agent saw it, this rank had finished `step`.
+inline RankExited InItsStep(RankExited event, int64_t step) {
+  event.step = step;
+  return event;
+}
 inline RankExited Raised(uint64_t epoch, int rank, const char* type, Progress progress = {}, double exited = 0) {
   RankExited event = Exit(epoch, rank, {1, 0}, progress, exited);
   event.exception = ExceptionInfo{type, "it went wrong", "train.py:41 in forward", false};

@@ -148,7 +148,7 @@ void Cluster::Leave(int index, int number, ExitStatus status, bool connection) {
   Rank& rank = nodes_[At(index)].ranks[At(number)];
   rank.alive = false;
   NoteRunning(index);
-  RankExited exit{rank.epoch, RankId(Global(index, number)), status, {}, ProgressOf(node), schedule_.now()};
+  RankExited exit{rank.epoch, RankId(Global(index, number)), status, {}, ProgressOf(node), schedule_.now(), rank.step};
   if (connection)
     exit.exception = ExceptionInfo{"RuntimeError", "Connection closed by peer", "train.py:50 in main", true};
   Remember(index, rank.epoch, exit);

@@ -58,6 +58,13 @@ Json CostJson(const Incident& incident) {
           {"steps_lost", incident.steps_lost}};
 }
 
+// Another epoch began on its account. All that only named or noted something left the job where it was.
+bool WasRestarted(const Incident& incident) {
+  return std::any_of(incident.actions.begin(), incident.actions.end(), [](const incident::Action& action) {
+    return action.done && action.kind != incident::ActionKind::kNote;
+  });
+}
+
 std::string Outcome(const State& state, const Incident& incident) {
   if (incident.closed.value == 0)
     return state.mode == Mode::kFinished ? "it is open"
@@ -70,6 +77,7 @@ std::string Outcome(const State& state, const Incident& incident) {
   });
   if (next != state.incidents.end())
     return fmt::format("{}: incident {} struck before the job was back", closed, next->id);
+  if (!WasRestarted(incident)) return closed + ": the job went on";
   if (state.frontier < 0) return closed + ": the job trained again, as far as can be told of one that tells no steps";
   return closed + ": the job was back where it had been";
 }

@@ -54,6 +54,18 @@ TEST(Story, TellsWhatWasTriedAndRefused) {
   EXPECT_THAT(RenderText(second), HasSubstr("is a machine behind it?"));
 }
 
+// Back is only who was away.
+TEST(Story, OfAJobThatNeverLeftItsPlaceSaysThatItWentOn) {
+  Scenario job = TwoCrashes();
+  job.Hear(30, WatcherGone{At(28)});
+  EXPECT_EQ((*Story(job.state, 3, At(31)))["outcome"], "closed after 2.000 s: the job went on");
+  job.Hear(32, Suspect(3, 1, false, 31));
+  job.See(15, 33);
+  const Json named = *Story(job.state, 4, At(34));
+  EXPECT_THAT(named["done"].dump(), HasSubstr("the job went on by itself"));
+  EXPECT_EQ(named["outcome"], "closed after 1.000 s: the job went on");
+}
+
 TEST(Story, OfAnOpenIncidentAndOfNone) {
   Scenario job = TwoCrashes();
   job.Hear(40, Killed(3, 0, SIGSEGV));

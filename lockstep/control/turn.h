@@ -57,9 +57,6 @@ void Strike(Turn& turn, Nanos since);
 void Repair(Turn& turn);
 // The open incident if it is of this epoch; else a new one.
 void EnsureIncident(Turn& turn);
-// All ranks had finished this step in the acting epoch, which is over: the fault struck in a later one, whatever was
-// known of the slowest of them.
-void CorrectStep(State& state, int64_t finished);
 bool AlreadySaid(const State& state, const incident::Finding& finding);
 // Why no restart can help, or none is left; empty: one may.
 std::string ReasonToEnd(const State& state);

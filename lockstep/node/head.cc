@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/agent/last_watched.h"
 #include "lockstep/base/clean.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/host.h"
@@ -60,7 +61,8 @@ absl::Status Head::Begin(const control::JobSpec& job) {
 }
 
 absl::Status Head::Resume() {
-  LS_ASSIGN_OR_RETURN(control::Coordinator::Resumed resumed, control::Coordinator::Resume(*journal_, clock_));
+  LS_ASSIGN_OR_RETURN(control::Coordinator::Resumed resumed,
+                      control::Coordinator::Resume(*journal_, clock_, agent::LastWatched(options_.run_dir)));
   coordinator_ = std::move(resumed.coordinator);
   if (state().mode == control::Mode::kFinished) return FailedPrecondition("this run has ended: {}", state().verdict);
   took_over_ = clock_.Now();

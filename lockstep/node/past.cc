@@ -5,6 +5,7 @@
 #include <set>
 #include <thread>
 
+#include "lockstep/agent/last_watched.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/control/coordinator.h"
@@ -110,6 +111,12 @@ absl::StatusOr<history::Replayed> Replay(const std::string& run_dir) {
   replayed.first = events.front().at;
   replayed.last = events.back().at;
   replayed.last_wall = events.back().wall;
+  // What is not over went on being watched after that, and its time with it.
+  const Nanos watched = agent::LastWatched(run_dir);
+  if (watched > replayed.last && replayed.state.mode != control::Mode::kFinished) {
+    replayed.last_wall += watched - replayed.last;
+    replayed.last = watched;
+  }
   const std::string stop = control::TypeName(control::StopAsked{});
   replayed.stop_asked =
       std::any_of(events.begin(), events.end(), [&](const store::Event& event) { return event.type == stop; });

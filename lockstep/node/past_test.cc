@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/agent/last_watched.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/test_folder.h"
 #include "lockstep/control/coordinator.h"
@@ -77,6 +78,21 @@ TEST_F(PastTest, FindsRunsAtAnyDepthAndNamesWhatItCannotRead) {
   EXPECT_THAT(unread,
               testing::ElementsAre(HasSubstr("nowhere: No such file"),
                                    HasSubstr("empty: holds no run: no journal.sqlite"), HasSubstr("damaged: ")));
+}
+
+// Its watcher went on for three seconds after the newest event, and then was gone.
+TEST_F(PastTest, ARunCountsUpToWhenItWasWatchedLast) {
+  WriteRun("a");
+  const std::string run = root_ / "a";
+  const auto wall = [&] { return (*QueryStatus(run))["ettr"]["wall_s"].get<double>(); };
+  const Nanos last = Replay(run)->last;
+  const double before = wall();
+  ASSERT_TRUE(agent::NoteUnwatched(run, last - ToNanos(Seconds{1})).ok());
+  EXPECT_DOUBLE_EQ(wall(), before) << "another one, which was gone before";
+  ASSERT_TRUE(agent::NoteUnwatched(run, last + ToNanos(Seconds{3})).ok());
+  EXPECT_NEAR(wall(), before + 3, 1e-9);
+  const Json report = history::ClusterReport(*ReadPast({run}), {});
+  EXPECT_EQ(report["costliest_runs"][0]["ettr"], (*QueryStatus(run))["ettr"]["cumulative"]);
 }
 
 TEST_F(PastTest, AJournalThatSeveralCoordinatorsShareIsReadOnce) {

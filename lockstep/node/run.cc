@@ -143,6 +143,8 @@ absl::Status Node::BeginLeading() {
 
 void Node::Follow(const std::string& address) {
   spec_.coordinator = address;
+  if (options_.metrics_port >= 0)
+    view_.Line(fmt::format("--metrics-port serves nothing here: {}", AskElsewhere(address)));
   link_ = std::make_unique<rpc::Client>(
       SplitEndpoints(address), OwnJoin(), poller_, clock_,
       rpc::Client::Listener{

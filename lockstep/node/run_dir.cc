@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/agent/last_watched.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/packets.h"
@@ -129,8 +130,8 @@ absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::strin
 void ForgetRun(const std::string& run_dir) {
   const std::string journal = agent::kJournalFile;
   for (const std::string& file :
-       {std::string("run.json"), std::string(agent::kControlSocket), std::string(agent::kWatcherLock), journal,
-        journal + "-wal", journal + "-shm", journal + ".lock"})
+       {std::string("run.json"), std::string(agent::kControlSocket), std::string(agent::kWatcherLock),
+        std::string(agent::kUnwatchedFile), journal, journal + "-wal", journal + "-shm", journal + ".lock"})
     unlink((run_dir + "/" + file).c_str());
   if (fs::path(run_dir).parent_path() == RunsBase()) rmdir(run_dir.c_str());  // one of its own: unless there is more
 }

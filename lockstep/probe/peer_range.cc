@@ -255,7 +255,9 @@ Json JudgementJson(const Judgement& judgement, std::span<const NodeReport> nodes
                       {less ? "most" : "least", one.median * (less ? 1 + one.tolerance : 1 - one.tolerance)},
                       {"learnt", one.learnt}});
   }
-  return {{"healthy", judgement.findings.empty()},
+  // Where nobody is named, what can't be compared is not known to be well.
+  const bool unknown = judgement.findings.empty() && !judgement.unknown.empty();
+  return {{"healthy", unknown ? Json() : Json(judgement.findings.empty())},
           {"nodes", nodes.size()},
           {"findings", findings},
           {"ranges", ranges},

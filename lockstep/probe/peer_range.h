@@ -54,7 +54,8 @@ Judgement JudgePeers(std::span<const NodeReport> nodes, std::span<const NodeRepo
 // The range of some values of `test`, none of them NaN, of so many nodes.
 Range RangeOf(std::vector<double> values, size_t nodes, const std::string& test, const std::string& unit);
 
-// {healthy, nodes, findings [{suspects, ambiguous, test, confidence, evidence}], ranges [...], unknown [...]}
+// {healthy (null: nobody is named, and something is unknown), nodes, findings [{suspects, ambiguous, test, confidence,
+// evidence}], ranges [...], unknown [...]}
 Json JudgementJson(const Judgement& judgement, std::span<const NodeReport> nodes);
 
 }  // namespace lockstep::probe

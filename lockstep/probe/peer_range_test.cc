@@ -111,6 +111,18 @@ TEST(PeerRange, ANodeCountsOnceHoweverOftenItWasLearnt) {
   EXPECT_TRUE(JudgePeers(twenty, Nodes(std::vector<Measurement>(30, Rate(10)))).ranges.at(0).learnt);
 }
 
+TEST(PeerRange, WhatCannotBeComparedIsNotKnownToBeWell) {
+  const auto healthy = [](const std::vector<Measurement>& values) {
+    const std::vector<NodeReport> nodes = Nodes(values);
+    return JudgementJson(JudgePeers(nodes), nodes)["healthy"];
+  };
+  EXPECT_TRUE(healthy({Rate(10)}).is_null()) << "one alone";
+  EXPECT_TRUE(healthy({Rate(45.9), Rate(2.3)}).is_null()) << "one of the two is slow, and which can't be told";
+  EXPECT_EQ(healthy({Rate(10), Rate(10), Rate(10)}), true);
+  EXPECT_EQ(healthy({Rate(10), Rate(10), Rate(1)}), false);
+  EXPECT_EQ(healthy({Bits(1), Bits(2)}), false) << "somebody is named, though nobody is certain";
+}
+
 TEST(PeerRange, OrderOfNodesChangesNothing) {
   std::mt19937 generator(3);
   std::vector<NodeReport> nodes = Nodes({Rate(10), Rate(4), Rate(9.5), Rate(10.5), Rate(10), Rate(3)});

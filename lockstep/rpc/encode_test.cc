@@ -194,11 +194,12 @@ TEST(Encode, TextsArriveThoughTheyAreNoUtf8) {
 }
 
 TEST(Encode, FactsArriveWhole) {
-  control::RankExited exited{EpochId(2), RankId(3), {1, 0}, {}, {4, {5}}, {6}};
+  control::RankExited exited{EpochId(2), RankId(3), {1, 0}, {}, {4, {5}}, {6}, 7};
   exited.exception = control::ExceptionInfo{"ValueError", "bad byte \xff", "train.py:1 in f", true};
   const control::RankExited arrived = SentEvent(exited);
   EXPECT_EQ(arrived.rank, RankId(3));
   EXPECT_EQ(arrived.exited, Nanos{6});
+  EXPECT_EQ(arrived.step, 7);
   EXPECT_EQ(arrived.exception->type, "ValueError");
   EXPECT_THAT(arrived.exception->message, HasSubstr("bad byte"));
 

@@ -193,6 +193,28 @@ TEST(BestSplit, ItsBottleneckIsWhatMoreOfRaisesTheRate) {
   }
 }
 
+// Decoded samples are small here and augmented ones large, of which the published model keeps all: ten times the cache.
+TEST(SplitReport, ComparesWithWhatFits) {
+  const FeedMachine machine{.cores = 24, .storage_bytes = 1.08103e9};
+  const FeedData data{.samples = 1'426'516,
+                      .encoded_bytes = 554'765,
+                      .decoded_bytes = 16'988,
+                      .augmented_bytes = 81'754,
+                      .decode_s = 4.108e-3,
+                      .augment_s = 0.3731e-3,
+                      .uses = 17,
+                      .remote_cache = true};
+  for (const double cache : {0.0, 1e9, 30e9, 86.128e9, 200e9}) {
+    const Json report = SplitReport(machine, data, cache);
+    const Json& published = report["published_mdp"];
+    const double kept = published["encoded_pct"].get<double>() * data.encoded_bytes +
+                        published["decoded_pct"].get<double>() * data.decoded_bytes +
+                        published["augmented_pct"].get<double>() * (data.decoded_bytes + data.augmented_bytes);
+    EXPECT_LE(kept / 100 * data.samples, cache * (1 + 1e-9)) << cache;
+    EXPECT_GE(report["gain_over_published"].get<double>(), -1e-9) << cache;
+  }
+}
+
 TEST(Validate, NamesWhatIsWrong) {
   Profile profile = Profiles()[0];
   EXPECT_TRUE(Validate(profile.machine, profile.data).ok());

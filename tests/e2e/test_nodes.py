@@ -41,9 +41,13 @@ class Nodes(NodesTest):
         self.assertIsNone(lost["closed"], self.a)
 
     def test_crash_on_each_node(self):
-        self.start(*ddp(LONG, ["kill:0:8", "kill:3:16:forward:2", "kill:2:24:forward:3"], step_time=0.1))
+        self.start(*ddp(LONG, ["kill:0:8", "kill:3:16:forward:2", "kill:2:24:forward:3"], step_time=0.1), options=["--metrics-port", "0"])
         self.finish()
         self.assert_repaired(self.a, [0, 3, 2], {"crash"})
+        for fault, step in zip(self.a.faults(), (8, 16, 24)):
+            self.assertRegex(fault["headline"], rf"in step {step}$", self.a)
+        self.assertIn("/metrics", self.a.stderr())
+        self.assertIn("--metrics-port serves nothing here: this node does not lead the job: ask where its coordinator runs (127.0.0.1:", self.b.stderr())
         self.assertTrue(all(incident["steps_lost"] <= 4 for incident in self.a.faults()), self.a)
         self.a.assert_undisturbed_result(LONG)
 

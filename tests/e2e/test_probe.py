@@ -152,6 +152,7 @@ class Compare(ProbeTest):
 
     def test_two_nodes_and_a_history(self):
         unsure = self.compare(*self.files([10, 4]))
+        self.assertIsNone(unsure["healthy"])
         self.assertIn("too few", unsure["unknown"][0])
         tie = self.compare(*self.files([10, 10], {1: 8}), code=1)
         self.assertEqual((["n0", "n1"], True), (tie["findings"][0]["suspects"], tie["findings"][0]["ambiguous"]))

@@ -28,18 +28,23 @@ class WatcherTest(RunTest):
     def assert_taken_over(self, run):
         lost = [incident for incident in run.incidents() if incident["symptom"] == "watcher_lost"]
         self.assertEqual(1, len(lost), run)
+        return lost[0]
 
     def assert_killed_and_resumed(self):
         run = self.start_long_job()
+        watched_s = run.status()["ettr"]["wall_s"]
         workers = self.kill_watcher(run)
         run.wait_for_step(run.steps()[-1]["step"] + 5, watched=False)
         self.assertEqual("unwatched", run.status()["state"], run)
+        self.assertGreaterEqual(run.status()["ettr"]["wall_s"], watched_s, run)
         self.assertIn(f"go on with `lockstep run --resume {run.dir}`", run.status()["trouble"], run)
         run.resume()
         run.wait("adoption", lambda: run.pids() == workers)
         run.finish()
         self.assertEqual(1, run.epoch(), run)
-        self.assert_taken_over(run)
+        gone = self.assert_taken_over(run)
+        self.assertRegex(gone["headline"], r"nobody watched for [0-9.]+ s$", run)
+        self.assertRegex(run.ask("why", str(gone["id"])).stdout, r"closed after [0-9.]+ s: the job went on\n", run)
         run.assert_undisturbed_result(LONG)
 
 
