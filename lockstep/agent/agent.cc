@@ -123,7 +123,7 @@ void Agent::Inspect() {
 }
 
 void Agent::HearAlert(const inspect::Alert& alert) {
-  listener_.note(fmt::format("{}: {}", spec_.node_name, inspect::AlertText(alert)));
+  listener_.note(fmt::format("{}: {}{}", spec_.node_name, inspect::AlertText(alert), WhoseText(alert, ranks_)));
   const control::Alerted said = alerts_.Take(alert, spec_.place.node);
   if (ready_) listener_.say(said);
 }
@@ -197,7 +197,10 @@ void Agent::TakeHello(const StarterLink::Hello& hello) {
     start_method_ = hello.zygote ? "zygote" : "exec";
     restart_count_ = hello.restart_count;
     std::vector<Worker> workers = hello.workers;
-    for (Worker& own : workers) own.exited = false;  // told below, in full
+    for (Worker& own : workers) {
+      own.exited = false;  // told below, in full
+      ranks_.insert_or_assign(own.pid, GlobalRank(spec_, own.rank));
+    }
     watch_.BeginEpoch(hello.epoch, workers);
     Remember(EpochId(hello.epoch), control::EpochSpawned{EpochId(hello.epoch)});
     for (const Worker& worker : hello.workers)
@@ -231,6 +234,7 @@ void Agent::WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids) {
     Worker worker;
     worker.rank = static_cast<int>(workers.size());
     worker.pid = pid;
+    ranks_.insert_or_assign(pid, GlobalRank(spec_, worker.rank));
     workers.push_back(worker);
   }
   if (watch_.epoch() != epoch) {

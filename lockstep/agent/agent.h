@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 
 #include "lockstep/agent/alert_book.h"
@@ -180,6 +181,7 @@ class Agent {
   Probing probing_;
   Replaying replaying_;
   AlertBook alerts_;
+  std::map<int64_t, RankId> ranks_;       // by process, of all epochs that ran under this agent
   std::optional<Keeping> keeping_;        // of a job of several nodes
   std::optional<Inspection> inspection_;  // of the machine, from Launch() or Adopt() on
   Background background_;                 // last: its thread stops before what its jobs use goes away

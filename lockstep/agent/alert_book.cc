@@ -1,5 +1,9 @@
 #include "lockstep/agent/alert_book.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
+
 namespace lockstep::agent {
 namespace {
 
@@ -22,6 +26,19 @@ AlertClass ClassOf(inspect::FaultClass fault) {
 }
 
 }  // namespace
+
+// "traps: python3[16679] general protection fault ip:...".
+std::string WhoseText(const inspect::Alert& alert, const std::map<int64_t, RankId>& ranks) {
+  const std::string before = alert.subject + "[";
+  const size_t at = alert.text.find(before);
+  int64_t pid = 0;
+  if (at == std::string::npos) return "";
+  const char* digits = alert.text.data() + at + before.size();
+  if (std::from_chars(digits, alert.text.data() + alert.text.size(), pid).ec != std::errc()) return "";
+  const auto found = ranks.find(pid);
+  if (found == ranks.end()) return fmt::format(": process {} is not known to be a rank of this job", pid);
+  return fmt::format(": process {} was rank {}", pid, found->second.value());
+}
 
 control::Alerted AlertBook::Take(const inspect::Alert& alert, int node) {
   const bool cleared = alert.cleared.value != 0;

@@ -6,12 +6,18 @@
 //   for (const control::Alerted& alert : book.Repeat(now)) listener.say(alert);
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "lockstep/control/events.h"
 #include "lockstep/inspect/alert.h"
 
 namespace lockstep::agent {
+
+// Whose the process is that a line of the kernel's log names, which is that of the whole machine: ": process 4711 was
+// rank 3", or is not known to be any of these. "" where no process is named. In a container the number may be another.
+std::string WhoseText(const inspect::Alert& alert, const std::map<int64_t, RankId>& ranks);
 
 class AlertBook {
  public:

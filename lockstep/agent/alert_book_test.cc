@@ -16,6 +16,19 @@ inspect::Alert Alert(inspect::FaultClass fault, double raised, double cleared = 
   return {"nic_down", "eth0", fault, "no carrier", At(raised - 30), At(raised), At(cleared)};
 }
 
+TEST(AlertBook, TheKernelsLogNamesProcessesOfTheWholeMachine) {
+  inspect::Alert alert = Alert(inspect::FaultClass::kSoftware, 100);
+  const std::map<int64_t, RankId> ranks = {{16679, RankId(3)}};
+  EXPECT_EQ(WhoseText(alert, ranks), "");
+  alert.subject = "python3";
+  alert.text = "traps: python3[16679] general protection fault ip:7f6ffe4e1ab0";
+  EXPECT_EQ(WhoseText(alert, ranks), ": process 16679 was rank 3");
+  alert.text = "python3[812]: segfault at 0 ip 00007f";
+  EXPECT_EQ(WhoseText(alert, ranks), ": process 812 is not known to be a rank of this job");
+  alert.text = "python3[";
+  EXPECT_EQ(WhoseText(alert, ranks), "");
+}
+
 TEST(AlertBook, SaysWhatAndWhose) {
   AlertBook book;
   const control::Alerted said = book.Take(Alert(inspect::FaultClass::kNetwork, 100), 3);

@@ -160,6 +160,17 @@ TEST(Unseen, APortThatWasTakenCostsItNoRestartEither) {
   EXPECT_EQ(job.state.mode, Mode::kFinishing) << "one that is never free is no accident";
 }
 
+// How far it had come, and whether it comes further the next time, is not known.
+TEST(Unseen, AnErrorEndsItAndIsPutDownToNothing) {
+  Scenario job(FourRanks());
+  TrainUnseen(job, 2);
+  job.Hear(500'000, Raised(1, 1, "ValueError"));
+  EXPECT_EQ(job.state.mode, Mode::kFinishing);
+  EXPECT_EQ(job.state.verdict,
+            "rank 1 failed: ValueError at train.py:41 in forward: it went wrong: nobody knows whether a restart helps "
+            "a job that tells no steps; --max-restarts N allows N of them, whatever the failure");
+}
+
 TEST(Unseen, IsNotBeforeItsWorkersRunNorWhilePaused) {
   Scenario job(FourRanks());
   EXPECT_FALSE(TrainsUnseen(job.state, At(1000)));
@@ -206,7 +217,8 @@ TEST(Unseen, GoesOnForAsManyCrashesAsLieFarApart) {
     if (job.state.mode == Mode::kStopping) job.Restart(at + 11, std::nullopt);
     at += 20;
   }
-  EXPECT_THAT(job.state.verdict, HasSubstr("restarts in a row brought no new step")) << "those were soon after";
+  EXPECT_THAT(job.state.verdict, HasSubstr("restarts in a row brought no new step (none was ever told)"))
+      << "those were soon after";
 }
 
 TEST(Unseen, NamesForTheRecord) {

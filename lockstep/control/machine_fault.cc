@@ -41,11 +41,21 @@ std::string StepText(const State& state, int64_t finished, const char* before) {
   return state.in_loop ? fmt::format(" in step {}", finished + 1) : before;
 }
 
+// What tells no steps may have been in its loop for long.
+const char* BeforeLoop(const State& state) {
+  return state.frontier < 0 ? " before the first step was told" : " before the training loop began";
+}
+
+// ": it went wrong", if it says anything.
+std::string MessageText(const ExceptionInfo& exception) {
+  return exception.message.empty() ? "" : ": " + exception.message;
+}
+
 std::string ExitText(const State& state, const RankExited& event) {
-  const std::string when = StepText(state, LastStep(state, event.step), " before the training loop began");
+  const std::string when = StepText(state, LastStep(state, event.step), BeforeLoop(state));
   if (DiedBySignal(event)) return SignalText(event.status.signal) + when;
   if (!event.exception) return fmt::format("exit code {}{}", event.status.code, when);
-  return fmt::format("{}{}: {}", ExceptionText(*event.exception), when, event.exception->message);
+  return ExceptionText(*event.exception) + when + MessageText(*event.exception);
 }
 
 Finding ExitFinding(const State& state, const RankExited& event) {
@@ -86,29 +96,59 @@ bool IsFreeRetry(const State& state, const RankExited& event) {
          state.free_retries_in_row < kMostFreeRetries;
 }
 
-// Remembers an exception, and returns a verdict when no restart can help: it struck twice in a row at one step, or
-// before there was any step to go back to. The step may differ by one, for ranks are not in lock step to the last
-// statement.
-std::string JudgeProgram(State& state, const RankExited& event) {
-  const std::string what = event.exception ? ExceptionText(*event.exception) : "";
-  const int64_t step = LastStep(state, event.step) + 1;
+// Remembers what ended the epoch, and whether that struck in the one before too, at the same step. It may differ by
+// one, for ranks are not in lock step to the last statement.
+bool Repeats(State& state, const std::string& what, int64_t step) {
   // Several ranks may raise it in one epoch.
   if (state.last_exception.epoch != state.epoch) state.earlier_exception = state.last_exception;
   const SeenException& earlier = state.earlier_exception;
-  const bool repeated = !what.empty() && what == earlier.what && std::abs(step - earlier.step) <= 1;
   state.last_exception = {what, step, state.epoch};
+  return !what.empty() && what == earlier.what && std::abs(step - earlier.step) <= 1;
+}
+
+std::string RepeatText(const State& state) {
+  const SeenException& last = state.last_exception;
+  const int64_t earlier = state.earlier_exception.step;
+  std::string where = fmt::format("twice at step {}", last.step);
+  if (last.step != earlier) where = fmt::format("at step {} and at step {}", earlier, last.step);
+  if (state.frontier < 0 && (!state.in_loop || state.unseen)) where = "twice in a row";
+  return fmt::format("{} struck {}: this is in the program, not in the machine", last.what, where);
+}
+
+std::string FirstStepText(const State& state, const RankExited& event) {
+  const char* when = state.in_loop && !state.unseen ? " before the first step" : "";
+  const char* why = state.unseen ? "nobody knows whether a restart helps a job that tells no steps; --max-restarts N "
+                                   "allows N of them, whatever the failure"
+                                 : "this is in the program, not in the machine";
+  return fmt::format("rank {} failed{}: {}: {}", event.rank.value(), when, ExitText(state, event), why);
+}
+
+// Returns a verdict when no restart can help: an exception struck twice in a row at one step, or before there was any
+// step to go back to.
+std::string JudgeProgram(State& state, const RankExited& event) {
+  const std::string what = event.exception ? ExceptionText(*event.exception) : "";
+  const bool repeated = Repeats(state, what, LastStep(state, event.step) + 1);
   state.fault.free_retry = IsFreeRetry(state, event);
   state.fault.traceable = !what.empty();
   if (DiedBySignal(event) || state.fault.free_retry || RestartsUnseen(state)) return "";
-  if (state.frontier < 0) {
-    return fmt::format("rank {} failed before the first step: {}: this is in the program, not in the machine",
-                       event.rank.value(), ExitText(state, event));
+  if (state.frontier < 0) return FirstStepText(state, event);
+  return repeated ? RepeatText(state) + MessageText(*event.exception) : "";
+}
+
+// The same of ranks that left with 0 while others trained: a script whose data end early there does so each time.
+std::string JudgeEarlyEnd(State& state, const Finding& lead) {
+  std::vector<std::string> ranks;
+  int64_t finished = state.progress.step;
+  for (const incident::Suspect& suspect : lead.suspects) {
+    ranks.push_back(suspect.name);
+    const auto exit = state.exits.find(incident::RankOf(suspect).value_or(RankId{}));
+    if (exit != state.exits.end()) finished = std::max(finished, exit->second.step);
   }
-  if (!repeated) return "";
-  const std::string where = step == earlier.step ? fmt::format("twice at step {}", step)
-                                                 : fmt::format("at step {} and at step {}", earlier.step, step);
-  return fmt::format("{} struck {}: this is in the program, not in the machine: {}", what, where,
-                     event.exception->message);
+  const bool repeated = Repeats(state, "exit code 0, while others still trained,", finished + 1);
+  state.fault.traceable = false;
+  const bool may_differ = RestartsUnseen(state) || HasProvenItself(state, state.now);
+  if (!repeated || may_differ) return "";
+  return fmt::format("rank {}: {}", fmt::join(ranks, ", "), RepeatText(state));
 }
 
 void CountProgress(State& state) {
@@ -176,10 +216,11 @@ void LoseConnection(Turn& turn, Finding finding) {
   Ask(turn);
 }
 
-// Connections break as soon as a process is gone: who left long before the first loss, or after it, is not the cause.
+// Connections break while a process ends, which takes a moment: who left long before the first loss, or after that
+// moment, is not the cause.
 bool IsBehind(const Departure& exit, const Finding& loss) {
-  constexpr Seconds kSoon{5};
-  return IsClean(exit.status) && exit.at <= loss.since && loss.since - exit.at <= ToNanos(kSoon);
+  constexpr Seconds kSoon{5}, kToEnd{1};
+  return IsClean(exit.status) && exit.at - loss.since <= ToNanos(kToEnd) && loss.since - exit.at <= ToNanos(kSoon);
 }
 
 // Those that left as if the training were over, while others still waited for them.
@@ -219,11 +260,12 @@ void LeadWithFirstLoss(Turn& turn) {
   findings.erase(losses, findings.end());
   if (std::ranges::any_of(turn.state.exits, [&](const auto& one) { return IsBehind(one.second, lead); })) {
     lead = LeftEarly(turn.state, lead);
+    turn.state.fault.program_error = JudgeEarlyEnd(turn.state, lead);
   } else {
     lead.evidence.push_back("a lost connection is secondary: the cause behind it is unknown");
+    turn.state.last_exception = {};
+    turn.state.fault.traceable = false;
   }
-  turn.state.last_exception = {};
-  turn.state.fault.traceable = false;
   LeadWith(turn, std::move(lead));
 }
 
@@ -367,8 +409,10 @@ std::string ReasonToEnd(const State& state) {
   if (!state.fault.program_error.empty()) return state.fault.program_error;
   const std::string last = incident::Headline(state.incidents[*state.open]);
   if (state.restarts_without_progress >= state.spec.no_progress_limit && !RestartsUnseen(state)) {
-    return fmt::format("{} restarts in a row brought no new step (the job stands at step {}); the last incident: {}",
-                       state.restarts_without_progress, state.frontier, last);
+    const std::string stands =
+        state.frontier < 0 ? "none was ever told" : fmt::format("the job stands at step {}", state.frontier);
+    return fmt::format("{} restarts in a row brought no new step ({}); the last incident: {}",
+                       state.restarts_without_progress, stands, last);
   }
   if (!IsBudgetSpent(state)) return "";
   return fmt::format("all {} restarts that were allowed are used up; the last incident: {}", state.spec.max_restarts,

@@ -159,14 +159,78 @@ TEST(LostConnection, WhoLeftInPeaceBeforeIsNamed) {
 }
 
 TEST(LostConnection, WhoLeftLongBeforeOrAfterIsNotTheCause) {
-  for (const double left : {1.0, 13.5}) {
+  for (const double left : {1.0, 13.96}) {
     Scenario job = Training();
     if (left < 13) job.Hear(left + 9, Exit(1, 2, {0, 0}, {}, left));
     job.Hear(13, LostPeer(1, 0, {}, 12.95));
-    if (left > 13) job.Hear(13.6, Exit(1, 2, {0, 0}, {}, left));
+    if (left > 13) job.Hear(13.97, Exit(1, 2, {0, 0}, {}, left));
     job.Hear(14, SecondaryGraceOver{EpochId(1)});
     EXPECT_EQ(Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(0))}) << left;
   }
+}
+
+// The kernel closes a process's connections before it says that the process has ended, and Python takes longer.
+TEST(LostConnection, WhoWasLeavingInPeaceIsNamed) {
+  Scenario job = Training();
+  job.Hear(13, LostPeer(1, 0, {}, 12.95));
+  EXPECT_EQ(job.Hear(13.9, Exit(1, 2, {0, 0}, {}, 13.85)), "");
+  EXPECT_EQ(job.Hear(14, SecondaryGraceOver{EpochId(1)}), "kill 1 after 0 s, announce 1");
+  EXPECT_EQ(Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(2))});
+}
+
+void LeaveEarly(Scenario& job, double at, Progress progress = {}) {
+  job.Hear(at, LostPeer(job.state.epoch.value(), 0, progress, at));
+  job.Hear(at + 0.1, Exit(job.state.epoch.value(), 2, {0, 0}, {}, at + 0.1));
+  job.Hear(at + 1, SecondaryGraceOver{job.state.epoch});
+}
+
+TEST(EarlyEnd, TwiceAtOneStepEndsTheJob) {
+  Scenario job = Training();
+  LeaveEarly(job, 13, Step(16, 12.5));
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+  job.Restart(15, Checkpoint(1, 16));
+  job.ComeUp(16);
+  LeaveEarly(job, 17);
+  EXPECT_EQ(job.state.mode, Mode::kFinishing);
+  EXPECT_EQ(job.state.verdict,
+            "rank 2: exit code 0, while others still trained, struck twice at step 17: this is in the program, not in "
+            "the machine");
+}
+
+TEST(EarlyEnd, AtAnotherStepIsNoRepeat) {
+  Scenario job = Training();
+  LeaveEarly(job, 13, Step(16, 12.5));
+  job.Restart(15, Checkpoint(1, 16));
+  job.ComeUp(16);
+  LeaveEarly(job, 30, Step(19, 29));
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+}
+
+TEST(EarlyEnd, TwiceInARowEndsAJobThatToldNoStep) {
+  Scenario job(FourRanks());
+  job.Hear(2, EpochSpawned{EpochId(1)});
+  LeaveEarly(job, 3);
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+  job.Restart(5, std::nullopt);
+  job.Hear(6, EpochSpawned{EpochId(2)});
+  LeaveEarly(job, 7);
+  EXPECT_THAT(job.state.verdict, HasSubstr("rank 2: exit code 0, while others still trained, struck twice in a row: "));
+}
+
+TEST(EarlyEnd, RestartsAsOftenAsWasAskedFor) {
+  JobSpec spec = FourRanks();
+  spec.max_restarts = 5;
+  spec.restarts_without_steps = true;
+  Scenario job(spec);
+  for (double at = 2; job.state.restarts < 5; at += 10) {
+    job.Hear(at, EpochSpawned{job.state.epoch});
+    LeaveEarly(job, at + 1);
+    ASSERT_EQ(job.state.mode, Mode::kStopping) << job.state.verdict;
+    job.Restart(at + 3, std::nullopt);
+  }
+  job.Hear(100, EpochSpawned{EpochId(6)});
+  LeaveEarly(job, 101);
+  EXPECT_THAT(job.state.verdict, HasSubstr("all 5 restarts that were allowed are used up"));
 }
 
 TEST(LostConnection, OfEverybodyNeedsNoWait) {
@@ -272,9 +336,25 @@ TEST(Exception, BeforeTheFirstStepEndsTheJobAtOnce) {
   EXPECT_EQ(job.Hear(3, failed), "kill 1 after 0 s, wait 120 s for the end");
   EXPECT_EQ(job.Hear(4, EpochStopped{EpochId(1)}), "announce 1, finish 1");
   EXPECT_EQ(job.state.verdict,
-            "rank 0 failed before the first step: ModuleNotFoundError at train.py:41 in forward before the training "
-            "loop began: "
-            "No module named 'torhc': this is in the program, not in the machine");
+            "rank 0 failed: ModuleNotFoundError at train.py:41 in forward before the first step was told: No module "
+            "named 'torhc': this is in the program, not in the machine");
+}
+
+TEST(Exception, InTheLoopBeforeItsFirstStepSaysSo) {
+  Scenario job(FourRanks());
+  job.ComeUp(2);
+  job.Hear(3, Raised(1, 0, "ValueError"));
+  EXPECT_EQ(job.state.verdict,
+            "rank 0 failed before the first step: ValueError at train.py:41 in forward in step 0: it went wrong: this "
+            "is in the program, not in the machine");
+}
+
+TEST(Exception, WithoutTextEndsInNoColon) {
+  Scenario job = Training();
+  RankExited failed = Raised(1, 0, "MemoryError");
+  failed.exception->message = "";
+  job.Hear(13, failed);
+  EXPECT_EQ(job.Headline(0), "rank 0 left with an error: MemoryError at train.py:41 in forward in step 11");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <tuple>
 
@@ -20,43 +21,56 @@ std::string LocalTime(Nanos wall) {
   return text;
 }
 
+bool IsClean(const control::RankExited& event) { return event.status.code == 0 && event.status.signal == 0; }
+
 std::string MessageOf(const control::RankExited& event, int64_t pid) {
   if (event.exception) {
     const control::ExceptionInfo& exception = *event.exception;
     const std::string where = exception.where.empty() ? "" : fmt::format(" (at {})", exception.where);
-    return fmt::format("{}: {}{}", exception.type, exception.message, where);
+    return fmt::format("{}{}{}{}", exception.type, exception.message.empty() ? "" : ": ", exception.message, where);
   }
+  if (IsClean(event)) return "none: it ended while others still trained";
   if (event.status.signal == 0) return "none: the process left without an exception";
   const char* name = sigabbrev_np(event.status.signal);
   return fmt::format("Signal {} (SIG{}) received by PID {}", event.status.signal, name ? name : "?", pid);
 }
 
 auto Order(const control::RankExited& event) {
-  return std::tuple(event.exception && event.exception->connection, event.exited.value);
+  return std::tuple(IsClean(event), event.exception && event.exception->connection, event.exited.value);
 }
 
 }  // namespace
 
 void FirstFailure::Add(const control::RankExited& event, int64_t pid, int restart_count, Nanos at, Nanos wall) {
-  if (event.status.code == 0 && event.status.signal == 0) return;
-  const bool newer = !first_ || first_->event.epoch != event.epoch;
-  if (!newer && Order(event) >= Order(first_->event)) return;
-  first_ = Failure{event, pid, restart_count, wall - (at - event.exited)};
+  if (!exits_.empty() && exits_.front().event.epoch != event.epoch) exits_.clear();
+  exits_.push_back({event, pid, restart_count, wall - (at - event.exited)});
 }
 
-std::string FirstFailure::Table(const agent::RunSpec& spec, EpochId epoch) const {
-  if (!first_ || first_->event.epoch != epoch) return "";
-  const control::RankExited& event = first_->event;
+const FirstFailure::Exit* FirstFailure::First(const std::vector<RankId>& blamed) const {
+  const auto order = [&](const Exit& exit) {
+    return std::tuple(std::ranges::find(blamed, exit.event.rank) == blamed.end(), Order(exit.event));
+  };
+  const auto first = std::ranges::min_element(exits_, {}, order);
+  if (first == exits_.end()) return nullptr;
+  const bool failed = !IsClean(first->event) || !std::get<0>(order(*first));
+  return failed ? &*first : nullptr;
+}
+
+std::string FirstFailure::Table(const agent::RunSpec& spec, EpochId epoch, const std::vector<RankId>& blamed) const {
+  const Exit* first = First(blamed);
+  if (first == nullptr || first->event.epoch != epoch) return "";
+  const control::RankExited& event = first->event;
   const int rank = event.rank.value(), local = rank - spec.place.first_rank;
-  const std::string error_file = agent::TorchErrorPath(spec, event.epoch.value(), first_->restart_count, local);
-  const std::string title = fmt::format("{} FAILED, first by rank {}", spec.command.front(), rank);
+  const std::string error_file = agent::TorchErrorPath(spec, event.epoch.value(), first->restart_count, local);
+  const char* here = spec.place.nodes > 1 ? " on this node" : "";
+  const std::string title = fmt::format("{} FAILED, first{} by rank {}", spec.command.front(), here, rank);
   const std::string rule(60, '=');
   return fmt::format(
       "{}\n{}\n{}\n  time      : {}\n  host      : {}\n  rank      : {} (local_rank: {})\n  exitcode  : {} (pid: {})\n"
       "  error_file: {}\n  message   : {}\n{}",
-      rule, title, std::string(60, '-'), LocalTime(first_->wall), HostName(), rank, local,
-      event.status.signal != 0 ? -event.status.signal : event.status.code, first_->pid,
-      access(error_file.c_str(), F_OK) == 0 ? error_file : "<N/A>", MessageOf(event, first_->pid), rule);
+      rule, title, std::string(60, '-'), LocalTime(first->wall), HostName(), rank, local,
+      event.status.signal != 0 ? -event.status.signal : event.status.code, first->pid,
+      access(error_file.c_str(), F_OK) == 0 ? error_file : "<N/A>", MessageOf(event, first->pid), rule);
 }
 
 }  // namespace lockstep::node

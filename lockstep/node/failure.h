@@ -2,8 +2,8 @@
 // which exit code and which message.
 #pragma once
 
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/agent/spec.h"
 #include "lockstep/control/events.h"
@@ -13,19 +13,23 @@ namespace lockstep::node {
 class FirstFailure {
  public:
   // A worker ended. `wall`: now; `at`: now, on the clock of event.exited. Exits of a newer epoch take the place of
-  // older ones; a rank that failed by itself goes before one that lost a peer, then the earlier one leads.
+  // older ones.
   void Add(const control::RankExited& event, int64_t pid, int restart_count, Nanos at, Nanos wall);
-  // Several lines without a newline at the end; "" when no worker of this epoch failed.
-  std::string Table(const agent::RunSpec& spec, EpochId epoch) const;
+  // Several lines without a newline at the end; "" when no worker of this epoch failed. First is whom the verdict
+  // blames, though it left with 0, if it is of this node; a rank that failed by itself goes before one that lost a
+  // peer, then the earlier one leads.
+  std::string Table(const agent::RunSpec& spec, EpochId epoch, const std::vector<RankId>& blamed) const;
 
  private:
-  struct Failure {
+  struct Exit {
     control::RankExited event;
     int64_t pid = 0;
     int restart_count = 0;
     Nanos wall;
   };
-  std::optional<Failure> first_;
+  const Exit* First(const std::vector<RankId>& blamed) const;
+
+  std::vector<Exit> exits_;  // of the newest epoch
 };
 
 }  // namespace lockstep::node

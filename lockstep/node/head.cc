@@ -146,7 +146,7 @@ std::vector<control::Command> Head::Decide(const control::EventBody& body) {
   TellStages(before);
   if (const auto* back = std::get_if<control::AgentBack>(&body))
     listener_.line(fmt::format("node {} is back", conductor_->NameOf(back->node)));
-  if (took_over_ && std::holds_alternative<control::StopAsked>(body)) TellAbsent(clock_.Now());
+  if (std::holds_alternative<control::StopAsked>(body)) TellAbsent(clock_.Now());
   return commands.ok() ? *std::move(commands) : std::vector<control::Command>();
 }
 
@@ -241,6 +241,7 @@ void Head::Tick() {
   const Nanos now = clock_.Now();
   if (took_over_ && !absent_told_ && now - *took_over_ >= ToNanos(kToComeBack)) TellAbsent(now);
   TellUncommitted(now);
+  TellRest(now);
   conductor_->Tick();
   if (coordinator_->holds()) return;  // nobody is told anything before the journal
   Hurry();
@@ -262,10 +263,29 @@ void Head::TellAbsent(Nanos now) {
   absent_told_ = true;
   const std::vector<std::string> absent = conductor_->LostBeside(-1);
   if (absent.empty()) return;
-  listener_.line(fmt::format("the agent{} of node {} {} not come back: waits until {}, for the ranks there may run on",
-                             absent.size() == 1 ? "" : "s", fmt::join(absent, ", "),
-                             absent.size() == 1 ? "has" : "have",
-                             IsoTime(clock_.WallNow() + (conductor_->GoneBy() - now))));
+  listener_.line(
+      fmt::format("the agent{} of node {} {} not come back: waits until {}, for the ranks there may run on; "
+                  "`lockstep run --resume` there goes on with them",
+                  absent.size() == 1 ? "" : "s", fmt::join(absent, ", "), absent.size() == 1 ? "has" : "have",
+                  IsoTime(clock_.WallNow() + (conductor_->GoneBy() - now))));
+}
+
+// All that is left of the job is where nobody watches.
+void Head::TellRest(Nanos now) {
+  const Nanos since = conductor_->LostSince();
+  const bool for_long = since.value != 0 && now - since >= ToNanos(kToComeBack);
+  const bool only = for_long && !state().exits.empty() && HaveAttendedLeft();
+  if (!std::exchange(rest_told_, only) && only) TellAbsent(now);
+}
+
+// The ranks of all nodes but those that are away.
+bool Head::HaveAttendedLeft() const {
+  for (int node = 0; node < conductor_->nodes(); ++node) {
+    if (!conductor_->Attends(node)) continue;
+    for (const RankId rank : RanksOf(node))
+      if (!state().exits.contains(rank)) return false;
+  }
+  return true;
 }
 
 // Ranks train on, and whoever reads must know what a fault would cost by now.

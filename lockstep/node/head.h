@@ -100,6 +100,8 @@ class Head {
   void TellStages(const std::vector<control::VersionStage>& before);
   void TellAbsent(Nanos now);
   void TellUncommitted(Nanos now);
+  void TellRest(Nanos now);
+  bool HaveAttendedLeft() const;
   void Hurry();
   void TickJudge(Nanos now);
   void CompareWithPlan(Nanos now);
@@ -118,7 +120,7 @@ class Head {
   int64_t unreadable_ = 0;
   std::optional<Nanos> took_over_;
   std::optional<int> hurried_;  // an update that is asked for at once, and waits for a checkpoint
-  bool absent_told_ = false, uncommitted_told_ = false;
+  bool absent_told_ = false, uncommitted_told_ = false, rest_told_ = false;
   std::unique_ptr<serve::Server> server_;
   std::unique_ptr<serve::Webhook> webhook_;
   std::unique_ptr<Scheduler> scheduler_;

@@ -11,6 +11,7 @@
 namespace lockstep::node {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
@@ -99,6 +100,23 @@ TEST_F(TrainingOnTwoNodes, AnnounceAnIncidentInOneLineThatSteersNoTerminal) {
   exited.exception = control::ExceptionInfo{"RuntimeError", "bad \033[31m\nvalue", "train.py:41 in forward", false};
   head_.Hear(1, control::Said(control::EventBody(exited)));
   EXPECT_THAT(lines_, Contains(HasSubstr(": bad  [31m value")));
+}
+
+TEST_F(TrainingOnTwoNodes, WhenOnlyRanksOfANodeThatIsAwayAreLeftItIsSaidForWhatTheJobWaits) {
+  const auto waits = AllOf(HasSubstr("the agent of node b has not come back: waits until "),
+                           HasSubstr(", for the ranks there may run on; `lockstep run --resume` there goes on with"));
+  clock_.Advance(Seconds{3});
+  head_.Tick();
+  head_.Lost(1, "its connection was lost");
+  clock_.Advance(Seconds{3});
+  head_.Tick();
+  EXPECT_THAT(lines_, Not(Contains(waits))) << "training goes on";
+  control::RankExited exited;
+  exited.epoch = kOne;
+  exited.rank = RankId(0);
+  head_.Hear(0, control::Said(control::EventBody(exited)));
+  for (int i = 0; i < 3; ++i) head_.Tick();
+  EXPECT_THAT(lines_, Contains(waits).Times(1));
 }
 
 TEST_F(TrainingOnTwoNodes, WhileAnAgentIsAwayWhatAFaultCostsIsSaidOnce) {
@@ -306,6 +324,19 @@ TEST_F(HeadOfTwoNodes, WhoTakesOverSaysForWhomItWaitsAndNamesAllThatAreLost) {
   clock_.Advance(Seconds{63});
   head.Tick();
   EXPECT_EQ(head.state().verdict, "node a is lost: its agent has not been heard of for 65 s; nor of node b");
+}
+
+TEST_F(HeadOfTwoNodes, AStopSaysForWhomItWaitsWhoeverLedBefore) {
+  Head head(options_, clock_, Listener());
+  head.Keep(std::make_unique<control::MemoryJournal>());
+  control::JobSpec job;
+  job.nodes = {{"a", 1, "a's"}, {"b", 1, "b's"}};
+  job.ranks = 2;
+  ASSERT_TRUE(head.Begin(job).ok());
+  for (const int node : {0, 1}) head.Hear(node, control::Said(control::AllSaid{}));
+  head.Lost(1, "its connection was lost");
+  head.Handle(control::EventBody(control::StopAsked{SIGTERM}));
+  EXPECT_THAT(lines_, Contains(HasSubstr("of node b has not come back: waits until")));
 }
 
 TEST_F(HeadOfTwoNodes, AStopSaysForWhomItWaits) {

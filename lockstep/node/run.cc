@@ -65,6 +65,7 @@ class Node {
   void Say(const control::Said& said);
   void Told(const control::Told& told);
   void Remember(const control::RankExited& exited);
+  std::vector<RankId> Blamed() const;
   void Finish(const control::Finish& command);
   void Settle(const control::Finish& command);
   void StarterLost();
@@ -392,6 +393,21 @@ void Node::Told(const control::Told& told) {
   if (const auto* finish = std::get_if<control::Finish>(command)) Finish(*finish);
 }
 
+// The ranks whose end the verdict is about, as far as it is known here.
+std::vector<RankId> Node::Blamed() const {
+  std::vector<RankId> ranks;
+  if (!IsLeading()) return ranks;
+  const control::State& state = lead_->head().state();
+  const auto last = std::find_if(state.incidents.rbegin(), state.incidents.rend(),
+                                 [&](const incident::Incident& incident) { return incident.epoch == state.epoch; });
+  if (last == state.incidents.rend()) return ranks;
+  const incident::Finding& lead = incident::Lead(*last);
+  if (lead.syndrome != incident::Syndrome::kExit && lead.syndrome != incident::Syndrome::kCrash) return ranks;
+  for (const incident::Suspect& suspect : lead.suspects)
+    if (const std::optional<RankId> rank = incident::RankOf(suspect)) ranks.push_back(*rank);
+  return ranks;
+}
+
 // Exits that come after our own kill tell nothing.
 void Node::Remember(const control::RankExited& exited) {
   if (starter_lost_ || agent_->IsKilling(exited.epoch)) return;
@@ -412,7 +428,7 @@ void Node::Settle(const control::Finish& command) {
   console_.Flush();
   view_.Paint(Status(), Incidents());
   view_.Settle();
-  const std::string table = first_failure_.Table(agent_->spec(), agent_->epoch());
+  const std::string table = first_failure_.Table(agent_->spec(), agent_->epoch(), Blamed());
   if (command.exit_code != 0 && !table.empty()) view_.Line("the first failure\n" + table);
   view_.Line(Clean(command.verdict));
   starter_lost_ ? EndIfAllHeard() : agent_->End();

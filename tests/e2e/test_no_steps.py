@@ -27,6 +27,20 @@ class NoSteps(RunTest):
             self.assertEqual(0, each.ask("stop").returncode, each)
             each.finish(1)
 
+    def test_a_rank_that_ends_early_is_named_and_ends_the_job_at_the_second_time(self):
+        """Rank 1 has fewer data, and leaves with 0 while rank 0 waits for it in a collective, whose connection breaks first."""
+        script = self.folder() / "uneven.py"
+        script.write_text("import sys, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+                          "for step in range(4):\n    dist.all_reduce(torch.ones(1))\n    if step == 2 and dist.get_rank() == 1:\n        sys.exit(0)\n")
+        run = Run(self, str(script), ranks=2)
+        run.finish(1)
+        early = "rank 1 left with an error: exit code 0, while others still trained"
+        self.assertEqual(2, len(run.incidents()), run)
+        for incident in run.incidents():
+            self.assertIn(early, incident["headline"], run)
+        self.assertIn("uneven.py FAILED, first by rank 1", run.stderr(), run)
+        self.assertIn("rank 1: exit code 0, while others still trained, struck twice in a row", run.stderr(), run)
+
 
 if __name__ == "__main__":
     unittest.main()
