@@ -54,6 +54,12 @@ TEST(Story, TellsWhatWasTriedAndRefused) {
   EXPECT_THAT(RenderText(second), HasSubstr("is a machine behind it?"));
 }
 
+TEST(Story, WhatIsAMomentBeforeIsNotMinusZero) {
+  Scenario job = TwoCrashes();
+  job.Hear(40, Killed(3, 0, SIGSEGV, Step(14, 39), 39.9998));
+  EXPECT_EQ((*Story(job.state, 3, At(41)))["seen"][0].get<std::string>().substr(0, 10), "+0.000 s  ");
+}
+
 TEST(Story, OfAnOpenIncidentAndOfNone) {
   Scenario job = TwoCrashes();
   job.Hear(40, Killed(3, 0, SIGSEGV));
