@@ -134,10 +134,11 @@ class Run:
         return [[suspect["name"] for suspect in incident["suspects"]] for incident in self.faults()]
 
     def epoch(self):
-        return self.status().get("epoch", 0)
+        return self.status().get("epoch") or 0
 
     def step(self):
-        return self.status().get("step", -1)
+        step = self.status().get("step")
+        return -1 if step is None else step
 
     def steps(self):
         """What rank 0 wrote down: {"step", "loss", "at", "epoch"} each."""

@@ -66,6 +66,9 @@ class Nodes(NodesTest):
     def test_agent_killed_and_resumed(self):
         self.start(*ddp(LONG, step_time=0.1))
         self.a.wait_for_step(5)
+        follows = self.b.status()
+        self.assertEqual(["running", 1, None], [follows[key] for key in ("state", "epoch", "furthest_step")], follows)
+        self.assertGreater(follows["step"], 0, follows)
         begin = time.time()
         self.b.watcher.kill()
         self.b.watcher.wait()
