@@ -112,7 +112,7 @@ class Nodes(NodesTest):
         os.kill(self.b.pids()[1], signal.SIGKILL)
         self.finish()
         gone, killed = (one["headline"] for one in self.a.incidents())
-        self.assertIn("the coordinator was gone; training went on: nobody watched for", gone, self.a)
+        self.assertIn("the coordinator was gone: nobody watched for", gone, self.a)
         self.assertIn("rank 3 was killed", killed, self.a)
         self.a.assert_undisturbed_result(2 * LONG)
 
