@@ -1,6 +1,6 @@
 """Trains a byte-level GPT with DistributedDataParallel over gloo, and survives the loss of a rank bit for bit.
 
-    python3 examples/train_gpt.py --steps 20                            # alone
+    PYTHONPATH=python python3 examples/train_gpt.py --steps 20          # alone
     lockstep run --nproc-per-node 4 examples/train_gpt.py --steps 300   # four ranks, kept in step
 """
 import argparse

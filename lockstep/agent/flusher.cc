@@ -1,10 +1,10 @@
 #include "lockstep/agent/flusher.h"
 
 #include <algorithm>
-#include <ctime>
 #include <filesystem>
 
 #include "lockstep/agent/points.h"
+#include "lockstep/base/wall_time.h"
 #include "lockstep/checkpoint/store.h"
 #include "lockstep/client/commit.h"
 #include "lockstep/cluster/layout.h"
@@ -14,14 +14,6 @@ namespace {
 
 constexpr Seconds kRetry{30};  // after a failure, if the interval is longer
 constexpr Seconds kAnswer{5};  // of the coordinator, at most
-
-std::string Utc(Nanos wall) {
-  const time_t seconds = wall.value / 1'000'000'000;
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  return std::string(text, strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts));
-}
 
 // Of the world that writes: it may have another size than the job began with. Empty: not known.
 std::string LayoutOf(const RunSpec& spec) {
@@ -112,7 +104,7 @@ void Flusher::Interrupted() {
 
 // All parts are written, or can't be.
 void Flusher::Close() {
-  checkpoint::Manifest manifest{flush_->point, spec_.job, Utc(clock_.WallNow()), LayoutOf(spec_), {}};
+  checkpoint::Manifest manifest{flush_->point, spec_.job, IsoSecond(clock_.WallNow()), LayoutOf(spec_), {}};
   for (const auto& [node, files] : flush_->parts)
     manifest.files.insert(manifest.files.end(), files.begin(), files.end());
   const bool whole = !flush_->gone && flush_->failure.empty();

@@ -26,6 +26,7 @@
 #include "lockstep/base/select.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/test_folder.h"
+#include "lockstep/base/wall_time.h"
 
 namespace lockstep {
 namespace {
@@ -115,6 +116,13 @@ TEST(FakeClock, MovesOnlyWhenTold) {
   EXPECT_EQ((clock.Now() - before).value, 1'500'000'000);
 }
 
+TEST(WallTime, IsUtcWithOrWithoutMilliseconds) {
+  const Nanos wall{1'767'261'610'041'999'999};
+  EXPECT_EQ(IsoTime(wall), "2026-01-01T10:00:10.041Z");
+  EXPECT_EQ(IsoSecond(wall), "2026-01-01T10:00:10Z");
+  EXPECT_EQ(IsoDay(wall), "2026-01-01");
+}
+
 TEST(File, WriteThenReadWhole) {
   const TestFolder folder;
   const std::string path = folder / "file";
@@ -138,6 +146,14 @@ TEST(Report, NestedRowsAreBlocksAndSentencesLines) {
 }
 
 // What JSON has as a number above 0 is none in text either.
+TEST(Report, ATableHasTheKeysOfAllItsRows) {
+  EXPECT_EQ(RenderText({{{"name", "a"}, {"s", 1}}, {{"name", "b"}, {"rung", 2}, {"s", 3}}, {{"reason", "far"}}}),
+            "name  s  rung  reason\n"
+            "a     1  -     -\n"
+            "b     3  2     -\n"
+            "-     -  -     far\n");
+}
+
 TEST(Report, SmallNumbersAreNotZero) {
   EXPECT_EQ(RenderText({{"a", 2.6123e-7}, {"b", -3.21987e-5}, {"c", -1e-17}, {"d", 0.0}, {"e", 0.0010009}}),
             "a  2.61e-07\n"

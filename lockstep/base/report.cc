@@ -79,13 +79,20 @@ std::string Aligned(const std::vector<Row>& rows, const std::string& indent) {
   return text;
 }
 
+// Of all rows, in the order in which they first appear.
+Row KeysOf(const Json& table) {
+  Row keys;
+  for (const Json& object : table) {
+    for (const auto& [key, value] : object.items())
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  }
+  return keys;
+}
+
 std::string TableText(const Json& table, const std::string& indent) {
   std::vector<Row> rows(1);
-  Row keys;
-  for (const auto& [key, value] : table.front().items()) {
-    keys.push_back(key);
-    rows.front().push_back(Clean(key));
-  }
+  const Row keys = KeysOf(table);
+  for (const std::string& key : keys) rows.front().push_back(Clean(key));
   for (const Json& object : table) {
     Row row;
     for (const std::string& key : keys) row.push_back(object.contains(key) ? CellText(object[key]) : "-");

@@ -14,8 +14,8 @@ using Json = nlohmann::ordered_json;
 
 // Indented by two, ending in a newline.
 std::string RenderJson(const Json& report);
-// "key  value" lines; an array of flat objects becomes a table, one of nested objects blocks; nested objects and lists
-// of strings are indented. Numbers carry at most four decimals. Strings are cleaned (clean.h).
+// "key  value" lines; an array of flat objects becomes a table with the keys of all rows, one of nested objects blocks;
+// nested objects and lists of strings are indented. Numbers carry at most four decimals. Strings are cleaned (clean.h).
 std::string RenderText(const Json& report);
 
 }  // namespace lockstep

@@ -16,6 +16,10 @@ std::string IsoTime(Nanos wall) {
   return fmt::format("{}.{:03}Z", text, wall.value % 1'000'000'000 / 1'000'000);
 }
 
+std::string IsoSecond(Nanos wall) {
+  return IsoTime(wall).substr(0, std::string_view("2026-01-01T10:00:10").size()) + "Z";
+}
+
 std::string IsoDay(Nanos wall) { return IsoTime(wall).substr(0, std::string_view("2026-01-01").size()); }
 
 }  // namespace lockstep

@@ -9,6 +9,8 @@ namespace lockstep {
 
 // ISO 8601 in UTC with milliseconds: "2026-01-01T10:00:10.041Z".
 std::string IsoTime(Nanos wall);
+// "2026-01-01T10:00:10Z"
+std::string IsoSecond(Nanos wall);
 // "2026-01-01"
 std::string IsoDay(Nanos wall);
 

@@ -92,7 +92,7 @@ absl::Status ImportForeign(const std::string& path, const ForeignImport& flags) 
   SayWhatIsLeftOut(saved, flags);
   LS_RETURN_IF_ERROR(MakeDirectory(flags.out));
   LS_ASSIGN_OR_RETURN(const store::WriterLock lock, store::WriterLock::Take(flags.out + "/.lock"));
-  const std::string now = IsoTime(SystemClock().WallNow());
+  const std::string now = IsoSecond(SystemClock().WallNow());
   LS_ASSIGN_OR_RETURN(const checkpoint::Point point, reshape::Import(*disk, saved, plan, options, flags.out, now));
   fmt::print("{}/{} is now the newest checkpoint: {} tensors and {} values for each of {} ranks\n", flags.out,
              checkpoint::DirectoryName(point), saved.tensors.size(), saved.values.size(), options.world_size);

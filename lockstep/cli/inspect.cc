@@ -71,7 +71,8 @@ inspect::Inspection Watch(const inspect::Settings& settings, const inspect::Wher
     std::this_thread::sleep_for(
         std::chrono::duration<double>(std::min(left.value, inspector.UntilDue(clock.Now()).value + 0.001)));
   }
-  seen.duration = ToSeconds(clock.Now() - begin);
+  seen.at = clock.Now();
+  seen.duration = ToSeconds(seen.at - begin);
   seen.alerts = inspector.Alerts();
   seen.pending = inspector.Pending();
   seen.missing = inspector.missing();

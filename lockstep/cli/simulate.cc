@@ -112,8 +112,9 @@ void AddTrace(CLI::App& simulate, int& exit_code) {
   command->add_option("--seed", flags->seed, "The same seed gives the same trace")->capture_default_str();
   command->add_option(
       "--fault", flags->faults,
-      "KIND[:key=value,...]: worker, transient_worker, stage, sequence_length, gc, link, ring, fabric or "
-      "data_loading; keys are dp, stage, factor, seconds, share, steps; may be given several times");
+      "KIND[:key=value,...]: worker (dp, stage, factor), transient_worker (dp, stage, factor, steps), stage (stage, "
+      "factor), sequence_length (factor), gc (share, seconds), link (dp, stage, seconds), ring (stage, factor), fabric "
+      "(factor, steps) or data_loading (dp, seconds); may be given several times");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep simulate trace slow --fault worker:dp=2,stage=1,factor=1.4");
   command->callback([flags, &exit_code] { exit_code = PrintReport(SimulateTrace(*flags), flags->json); });
@@ -149,8 +150,9 @@ void AddKineto(CLI::App& simulate, int& exit_code) {
   command->add_option("--seed", flags->seed, "The same seed gives the same files")->capture_default_str();
   command->add_option(
       "--fault", flags->faults,
-      "KIND[:key=value,...]: worker, transient_worker, sequence_length, gc, fabric or data_loading; dp is "
-      "the rank; may be given several times");
+      "KIND[:key=value,...]: worker (dp, factor), transient_worker (dp, factor, steps), sequence_length (factor), gc "
+      "(share, seconds), fabric (factor, steps) or data_loading (dp, seconds); dp is the rank; may be given several "
+      "times");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep simulate kineto slow --ranks 16 --fault worker:dp=3,factor=1.3");
   command->callback([flags, &exit_code] { exit_code = PrintReport(SimulateKineto(*flags), flags->json); });
@@ -243,10 +245,13 @@ void AddTelemetry(CLI::App& simulate, int& exit_code) {
   command->add_option("--seed", flags->seed, "The same seed gives the same file")->capture_default_str();
   command->add_option(
       "--fault", flags->faults,
-      "KIND[:key=value,...]: slow_rank, slow_link, slow_sender, slow_receiver, slow_block, slow_block_out, "
-      "slow_block_in, stopped, lost_message, "
-      "deadlock, mismatch, skipped; and of healthy jobs gc, checkpoint, evaluation, lengths, warm_up, pause, rotating, "
-      "everybody; keys are rank, peer, port, factor, seconds, share, from, until, every; may be given several times");
+      "KIND[:key=value,...]: slow_rank (rank, factor), slow_link, slow_block, slow_block_out, slow_block_in (rank, "
+      "peer, port, factor), slow_sender, slow_receiver (rank, port, factor), stopped, lost_message, deadlock, "
+      "mismatch, "
+      "skipped (rank); and of healthy jobs gc (share, seconds), checkpoint, evaluation (seconds), lengths, warm_up, "
+      "rotating, everybody (factor), pause (seconds). All but warm_up and pause take from, until and every, in s, "
+      "pause "
+      "from; may be given several times");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer(
       "Example: lockstep simulate telemetry slow.records --ranks 1024 --layout tp8,pp4 --fault "

@@ -141,7 +141,7 @@ std::string JudgeEarlyEnd(State& state, const Finding& lead) {
   int64_t finished = state.progress.step;
   for (const incident::Suspect& suspect : lead.suspects) {
     ranks.push_back(suspect.name);
-    const auto exit = state.exits.find(incident::RankOf(suspect).value_or(RankId{}));
+    const auto exit = state.exits.find(incident::RankOf(suspect).value_or(RankId(-1)));
     if (exit != state.exits.end()) finished = std::max(finished, exit->second.step);
   }
   const bool repeated = Repeats(state, "exit code 0, while others still trained,", finished + 1);

@@ -202,7 +202,7 @@ TEST(Watcher, ThatWasStoppedIsHistoryAndGoesOn) {
   Scenario job = Training();
   job.Hear(14, StandbyCame{{"c", 2, "c's"}});
   EXPECT_EQ(job.Hear(20, WatcherGone{At(15), true}), "announce 1");
-  EXPECT_EQ(job.Headline(0), "the coordinator was gone; training went on: nobody watched for 5.000 s");
+  EXPECT_EQ(job.Headline(0), "the coordinator was gone: nobody watched for 5.000 s");
   EXPECT_EQ(job.Incident(0).actions.back().text, "it goes on; agents that had given it up came anew");
   EXPECT_EQ(job.Incident(0).closed, At(20));
   EXPECT_EQ(job.state.standbys.size(), 1U);
@@ -231,6 +231,7 @@ TEST(Watcher, AnAgentThatIsLostIsNamedUntilItIsBack) {
   Scenario job = Training();
   EXPECT_EQ(job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)}), "announce 1");
   EXPECT_EQ(job.state.mode, Mode::kRunning) << "its ranks train on";
+  EXPECT_EQ(job.Headline(0), "the agent of node b was gone: its connection was lost") << "what becomes of it is open";
   EXPECT_EQ(job.Incident(0).closed, Nanos{});
   EXPECT_EQ(job.Hear(21, AgentLost{1, "b", "again", At(21)}), "");
   EXPECT_EQ(job.Hear(22, Killed(1, 0, SIGKILL)), "kill 1 after 0 s, announce 2") << "another incident meanwhile";

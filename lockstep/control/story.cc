@@ -1,6 +1,7 @@
 #include "lockstep/control/story.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/wall_time.h"
@@ -13,9 +14,9 @@ using incident::Incident;
 
 double After(const Incident& incident, Nanos at) { return ToSeconds(at - incident.opened).value; }
 
-// A fault begins before anybody notices, hence the sign.
+// A fault begins before anybody notices, hence the sign; what is less than a millisecond before is no -0.
 std::string Line(const Incident& incident, Nanos at, const std::string& text) {
-  return fmt::format("{:+.3f} s  {}", After(incident, at), text);
+  return fmt::format("{:+.3f} s  {}", std::round(After(incident, at) * 1e3) / 1e3 + 0.0, text);
 }
 
 Json SeenLines(const Incident& incident) {

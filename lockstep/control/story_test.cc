@@ -66,6 +66,12 @@ TEST(Story, OfAJobThatNeverLeftItsPlaceSaysThatItWentOn) {
   EXPECT_EQ(named["outcome"], "closed after 1.000 s: the job went on");
 }
 
+TEST(Story, WhatIsAMomentBeforeIsNotMinusZero) {
+  Scenario job = TwoCrashes();
+  job.Hear(40, Killed(3, 0, SIGSEGV, Step(14, 39), 39.9998));
+  EXPECT_EQ((*Story(job.state, 3, At(41)))["seen"][0].get<std::string>().substr(0, 10), "+0.000 s  ");
+}
+
 TEST(Story, OfAnOpenIncidentAndOfNone) {
   Scenario job = TwoCrashes();
   job.Hear(40, Killed(3, 0, SIGSEGV));

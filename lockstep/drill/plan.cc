@@ -29,16 +29,22 @@ void CheckOptions(TableReader& in, Kind kind) {
       in.Fail(option, fmt::format("{} has no effect on {}", option, KindName(kind)));
 }
 
+// Of the fault itself, and not of one of its options.
+void CheckKind(TableReader& in, const absl::Status& status) {
+  if (!status.ok()) in.Fail("fault", "fault: " + Message(status));
+}
+
 void ReadKind(TableReader& in, const Ranks& ranks, Fault& fault) {
   std::string name;
   in.Require({"fault"});
   in.Text("fault", name);
   if (name.empty()) return;
   const absl::StatusOr<Kind> kind = KindFromName(name);
-  if (!kind.ok()) return in.Fail("fault", "fault: " + Message(kind.status()));
+  CheckKind(in, kind.status());
+  if (!kind.ok()) return;
   fault.kind = *kind;
   CheckOptions(in, *kind);
-  if (const absl::Status reached = CheckReach(*kind, ranks); !reached.ok()) in.Fail("fault", Message(reached));
+  CheckKind(in, CheckReach(*kind, ranks));
 }
 
 void ReadTime(TableReader& in, Planned& planned) {
@@ -60,7 +66,7 @@ void ReadPlanned(TableReader& in, const Ranks& ranks, Planned& planned) {
   in.Integer("code", {.least = 1, .most = 255}, fault.code);
   in.Text("dir", fault.directory);
   in.Integer("margin_bytes", {.least = 0}, fault.margin.value);
-  if (const absl::Status possible = CheckFault(fault); !possible.ok()) in.Fail("fault", Message(possible));
+  CheckKind(in, CheckFault(fault));
 }
 
 }  // namespace

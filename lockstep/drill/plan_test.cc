@@ -85,7 +85,11 @@ TEST(Plan, EveryErrorNamesItsLine) {
   EXPECT_NE(ErrorOfFault("fault = \"kill\"\nrank = 1\nat_step = 1\nafter_s = 1\n").find("exclude each other"),
             std::string::npos);
   EXPECT_NE(ErrorOfFault("fault = \"kill\"\nrank = 1\nshares = 1\n").find("share"), std::string::npos);
-  EXPECT_NE(ErrorOfFault("fault = \"fill-disk\"\n").find("needs a directory"), std::string::npos);
+  EXPECT_EQ(ErrorOfFault("fault = \"fill-disk\"\n"),
+            "d.toml:2:9: fault.fault: fill-disk needs a directory: --dir, or dir in the schedule");
+  EXPECT_EQ(
+      Message(ParsePlan("[[fault]]\nfault = \"kill\"\n", "d.toml", {.first = 0, .count = 0}).status()).substr(0, 59),
+      "d.toml:2:9: fault.fault: this is the run of a coordinator w");
   EXPECT_EQ(ErrorOfFault("fault = \"stop\"\nrank = 1\nfor_s = 1e300\n"),
             "d.toml:4:9: fault.for_s must be 0.001 to 1000000000, found 1e+300");
   EXPECT_EQ(ErrorOfFault("fault = \"stop\"\nrank = 1\nfor_s = 1e9\n"), "");

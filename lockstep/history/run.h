@@ -30,7 +30,7 @@ const char* ResolutionName(Resolution resolution);  // "hot_update"
 enum class Ending { kUnfinished, kCompleted, kFailed, kStopped };
 const char* EndingName(Ending ending);  // "completed"
 
-// What failed, as far as it was named. kWatcher: a coordinator or an agent, while training went on.
+// What failed, as far as it was named. kWatcher: a coordinator or an agent, without which training goes on.
 enum class Component { kJob, kRank, kNode, kLink, kSoftware, kWatcher };
 inline constexpr int kComponents = 6;
 const char* ComponentName(Component component);

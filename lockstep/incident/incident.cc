@@ -31,7 +31,7 @@ constexpr std::array<SyndromeText, kSyndromeCount> kSyndromes = {{
     {"desynchronised", "waits in another collective than the others"},
     {"stalled", "makes no progress"},
     {"corrupt_checkpoint", "holds a corrupt checkpoint"},
-    {"watcher_lost", "was gone; training went on"},
+    {"watcher_lost", "was gone"},
     {"communication_hang", "does not get out of a collective"},
     {"non_communication_hang", "has not entered the collective in which the others wait"},
     {"mismatched", "called another collective than the others"},

@@ -25,7 +25,7 @@ enum class Syndrome {
   kDesynchronised,  // ranks wait in different collectives
   kStalled,         // no rank advances; nobody in particular is to blame
   kCorruptCheckpoint,
-  kWatcherLost,           // coordinator or agent was gone; training went on
+  kWatcherLost,           // coordinator or agent was gone, whatever became of the job
   kCommunicationHang,     // in a collective that others have ended, or that nobody ends though all are in it
   kNonCommunicationHang,  // has not launched the collective in which others wait
   kMismatched,            // called another collective, or with other sizes, than the others

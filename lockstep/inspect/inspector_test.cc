@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <random>
 
+#include "lockstep/inspect/report.h"
 #include "lockstep/inspect/test_tree.h"
 
 namespace lockstep::inspect {
@@ -41,6 +43,19 @@ TEST(Inspector, RaisesOnceWhenTheToleranceIsOverAndClearsOnce) {
   inspector.Take(NicReading(65, {}));
   EXPECT_THAT(Texts(inspector.TakeChanges()), ElementsAre("nic_down eth0: no carrier (network; over after 60 s)"));
   EXPECT_THAT(inspector.Alerts(), IsEmpty());
+}
+
+TEST(InspectionReport, WhatHoldsLastsUntilNow) {
+  const Alert alert{"nic_down", "eth0", FaultClass::kNetwork, "", At(10), At(40), {}};
+  Inspection seen;
+  seen.at = At(100);
+  seen.alerts = seen.cleared = seen.pending = {alert};
+  seen.cleared[0].cleared = At(60);
+  seen.pending[0].since = At(90);
+  const Json report = InspectionReport(seen);
+  EXPECT_EQ(report["alerts"][0]["lasted_s"], 90);
+  EXPECT_EQ(report["cleared"][0]["lasted_s"], 50);
+  EXPECT_EQ(report["not_yet_alerts"][0]["lasted_s"], 10);
 }
 
 TEST(Inspector, WhatHealsItselfIsNoAlert) {

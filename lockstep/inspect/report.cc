@@ -9,19 +9,19 @@
 namespace lockstep::inspect {
 namespace {
 
-Json AlertRow(const Alert& alert) {
-  const Nanos until = alert.cleared.value != 0 ? alert.cleared : alert.raised;
+Json AlertRow(const Alert& alert, Nanos now) {
+  const Nanos until = alert.cleared.value != 0 ? alert.cleared : now;
   return {{"item", alert.item},
           {"subject", alert.subject},
           {"class", FaultClassName(alert.fault)},
-          {"lasted_s", until.value == 0 ? 0 : ToSeconds(until - alert.since).value},
+          {"lasted_s", ToSeconds(until - alert.since).value},
           {"times", alert.times},
           {"text", alert.text}};
 }
 
-Json AlertRows(const std::vector<Alert>& alerts) {
+Json AlertRows(const std::vector<Alert>& alerts, Nanos now) {
   Json rows = Json::array();
-  for (const Alert& alert : alerts) rows.push_back(AlertRow(alert));
+  for (const Alert& alert : alerts) rows.push_back(AlertRow(alert, now));
   return rows;
 }
 
@@ -33,9 +33,12 @@ Json InspectionReport(const Inspection& inspection) {
     for (const Figure& figure : figures)
       readings.push_back({{"source", SourceName(source)}, {"subject", figure.subject}, {"reading", figure.text}});
   for (const auto& [item, why] : inspection.missing) missing.push_back({{"item", item}, {"why", why}});
-  return {{"watched_s", inspection.duration.value},   {"alerts", AlertRows(inspection.alerts)},
-          {"cleared", AlertRows(inspection.cleared)}, {"not_yet_alerts", AlertRows(inspection.pending)},
-          {"readings", std::move(readings)},          {"unavailable", std::move(missing)}};
+  return {{"watched_s", inspection.duration.value},
+          {"alerts", AlertRows(inspection.alerts, inspection.at)},
+          {"cleared", AlertRows(inspection.cleared, inspection.at)},
+          {"not_yet_alerts", AlertRows(inspection.pending, inspection.at)},
+          {"readings", std::move(readings)},
+          {"unavailable", std::move(missing)}};
 }
 
 LogFindings FindInLog(std::string_view text) {

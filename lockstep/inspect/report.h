@@ -13,6 +13,7 @@ namespace lockstep::inspect {
 
 struct Inspection {
   Seconds duration;
+  Nanos at;                                       // its end: until then lasts what still holds
   std::map<Source, std::vector<Figure>> figures;  // of the newest reading of each source
   std::vector<Alert> alerts;                      // that hold
   std::vector<Alert> cleared;

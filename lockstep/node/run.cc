@@ -490,8 +490,9 @@ Json Node::Status() {
   const bool runs = agent_ && agent_->HasWorkers();
   const bool stands_by = agent_ && spec_.place.node == control::kStandby;
   status["state"] = runs ? "running" : stands_by ? "standby" : agent_ ? "attending" : "waiting";
-  if (agent_) status["step"] = agent_->progress().step;
-  for (const char* of_the_job : {"ettr", "restarts", "incidents", "ignored_events"})
+  status["step"] = runs ? Json(agent_->progress().step) : Json();
+  if (state.epoch.value() == 0) control::Forget(status["epoch"]);
+  for (const char* of_the_job : {"furthest_step", "ettr", "restarts", "incidents", "ignored_events"})
     control::Forget(status[of_the_job]);
   status["coordinator"] = link_ ? link_->address() : spec_.coordinator;
   for (Json& rank : status["ranks"]) rank["node"] = spec_.node_name;

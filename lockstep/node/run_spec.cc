@@ -178,11 +178,34 @@ std::string NodesText(const Nodes& nodes) {
   return nodes.least == nodes.most ? std::to_string(nodes.most) : fmt::format("{}:{}", nodes.least, nodes.most);
 }
 
+// What only the start decides is said in words.
+agent::Environment PlannedEnvironment(const RunOptions& options, const agent::RunSpec& spec, int rank) {
+  const bool several = options.nodes.several();
+  const agent::EpochPlan plan{.store_host = several ? "node 0's address" : spec.torchrun.master_addr,
+                              .agent_store = !spec.python.empty()};
+  agent::Environment environment = agent::WorkerEnvironment(spec, plan, rank);
+  const int port = spec.torchrun.master_port;
+  environment["MASTER_PORT"] =
+      !several && port != 0 ? fmt::format("{}, or a free one if it is taken", port) : "a free one";
+  environment["LOCKSTEP_WORKER_PID"] = "its pid";
+  constexpr const char* kIfItCan = ", if liblockstep-gloo.so can be preloaded";
+  if (!spec.gloo_lib.empty() && spec.nccl_lib.empty()) environment["LOCKSTEP_TRAILS"] += kIfItCan;
+  if (!spec.gloo_lib.empty() && spec.torchrun.no_python) {  // a script's has it no more when that begins
+    agent::AddCollectors(spec, environment);
+    environment["LD_PRELOAD"] += kIfItCan;
+  }
+  if (spec.python.empty()) return environment;  // both, where torch's version is not known
+  for (const auto& [name, which] : {std::pair("NCCL_ASYNC_ERROR_HANDLING", ", where torch is older than 2.2"),
+                                    std::pair("TORCH_NCCL_ASYNC_ERROR_HANDLING", ", where torch is 2.2 or newer")})
+    if (environment.contains(name)) environment[name] += which;
+  return environment;
+}
+
 }  // namespace
 
 absl::StatusOr<Json> DryRun(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, PlanSpec(options));
-  spec.gloo_lib.clear();  // whether it may be preloaded would have to be tried
+  if (spec.python.empty()) spec.gloo_lib.clear();
   const Nodes& nodes = options.nodes;
   LS_ASSIGN_OR_RETURN(spec.run_dir, PlanRunDir(options.run_dir, spec.job));
   spec.torchrun.log_dir = PlanLogDir(spec);
@@ -192,19 +215,10 @@ absl::StatusOr<Json> DryRun(const RunOptions& options) {
   spec.place.first_rank = spec.place.node * spec.ranks;
   spec.place.world_size = spec.place.nodes * spec.ranks;
   Json ranks = Json::array();
-  for (int rank = 0; rank < spec.ranks; ++rank) {
-    const agent::EpochPlan plan{.store_host = nodes.several() ? "node 0's address" : spec.torchrun.master_addr,
-                                .agent_store = !spec.python.empty()};
-    agent::Environment environment = agent::WorkerEnvironment(spec, plan, rank);
-    if (const int port = spec.torchrun.master_port; !nodes.several() && port != 0) {
-      environment["MASTER_PORT"] = fmt::format("{}, or a free one if it is taken", port);
-    } else {
-      environment["MASTER_PORT"] = "a free one";
-    }
+  for (int rank = 0; rank < spec.ranks; ++rank)
     ranks.push_back({{"rank", agent::GlobalRank(spec, rank).value()},
                      {"command", agent::WorkerCommand(spec, rank)},
-                     {"environment", environment}});
-  }
+                     {"environment", PlannedEnvironment(options, spec, rank)}});
   return Json{{"node", spec.node_name},
               {"node_rank", nodes.own_rank < 0 && nodes.several() ? Json("as they come") : Json(spec.place.node)},
               {"nodes", NodesText(nodes)},

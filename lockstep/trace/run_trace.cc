@@ -310,14 +310,28 @@ bool IsRun(const std::string& directory) {
   return has("/run.json") || (has("/records") && !TrailsIn(directory).empty());
 }
 
-std::string NameOfRun(const std::string& directory) {
+namespace {
+
+nlohmann::json RunJson(const std::string& directory) {
   const absl::StatusOr<std::string> text = ReadFile(directory + "/run.json");
-  const auto json = nlohmann::json::parse(text.ok() ? *text : "", nullptr, false);
-  const auto job = json.is_object() ? json.find("job") : json.end();
-  return job != json.end() && job->is_string() ? job->get<std::string>() : "";
+  nlohmann::json json = nlohmann::json::parse(text.ok() ? *text : "", nullptr, false);
+  return json.is_object() ? json : nlohmann::json::object();
+}
+
+}  // namespace
+
+std::string NameOfRun(const std::string& directory) {
+  const nlohmann::json run = RunJson(directory);
+  const auto job = run.find("job");
+  return job != run.end() && job->is_string() ? job->get<std::string>() : "";
 }
 
 absl::StatusOr<std::vector<KinetoRank>> ReadRun(const std::string& directory) {
+  if (const auto run = RunJson(directory); run.contains("ranks") && run["ranks"] == 0)
+    return InvalidArgument(
+        "{}: this is the run of a coordinator without ranks; expected the directory of a node's run, where its ranks "
+        "keep their trails",
+        directory);
   if (TrailsIn(directory).empty())
     return InvalidArgument(
         "{}: nothing to explain: this run has no trails of its communication (trails/); expected those that its "

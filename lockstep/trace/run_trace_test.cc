@@ -154,6 +154,8 @@ TEST_F(RunTrace, SaysWhatIsMissing) {
   EXPECT_EQ(NameOfRun(empty), "");
   EXPECT_TRUE(IsRun(empty)) << "whatever lies below it";
   EXPECT_THAT(Message(ReadRun(empty).status()), HasSubstr("/empty: nothing to explain: this run has no trails"));
+  std::ofstream(empty + "/run.json") << R"({"job":"seven","ranks":0})";
+  EXPECT_THAT(Message(ReadRun(empty).status()), HasSubstr("/empty: this is the run of a coordinator without ranks"));
   std::filesystem::resize_file(run_ + "/records", 64);
   EXPECT_THAT(Message(ReadRun(run_).status()), HasSubstr("no step with communication"));
   std::ofstream(run_ + "/records") << "something else";

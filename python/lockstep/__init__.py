@@ -8,7 +8,8 @@
 
 A script without checkpoints calls lockstep.step(i, loss=loss), so that its progress is seen. @lockstep.restartable around the training
 function lets the ranks that survive a fault keep their process. lockstep.replay() tells a script that `lockstep replay` runs it, to find a
-bad machine, and what to shrink and report then. Importing this imports next to nothing.
+bad machine, and what to shrink and report then. Importing this imports next to nothing: lockstep.feed, .reshape and .stage come when they
+are first named.
 """
 import os
 
@@ -56,4 +57,8 @@ def __getattr__(name):
         from ._restart import restartable
 
         return restartable
+    if name in ("feed", "reshape", "stage"):
+        from importlib import import_module
+
+        return import_module(f".{name}", __name__)
     raise AttributeError(f"module 'lockstep' has no attribute {name!r}")

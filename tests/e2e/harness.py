@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -134,10 +135,11 @@ class Run:
         return [[suspect["name"] for suspect in incident["suspects"]] for incident in self.faults()]
 
     def epoch(self):
-        return self.status().get("epoch", 0)
+        return self.status().get("epoch") or 0
 
     def step(self):
-        return self.status().get("step", -1)
+        step = self.status().get("step")
+        return -1 if step is None else step
 
     def steps(self):
         """What rank 0 wrote down: {"step", "loss", "at", "epoch"} each."""
@@ -298,6 +300,20 @@ def undisturbed(steps=STEPS, ranks=4, python=PYTHON, words=()):
         if not path.exists():
             train_without_lockstep(path, steps, ranks, python, words)
     return json.loads(path.read_text())
+
+
+def undocumented(document, page, named=()):
+    """The keys of a document of `--json` that docs/formats/PAGE does not have. What lies below those in `named` has names of its own for keys."""
+    words = set(re.findall(r"\w+", " ".join(re.findall("`([^`]*)`", (ROOT / "docs/formats" / page).read_text()))))
+
+    def keys(value):
+        if isinstance(value, list):
+            return set().union(*map(keys, value))
+        if not isinstance(value, dict):
+            return set()
+        return set(value).union(*(keys(below) for key, below in value.items() if key not in named))
+
+    return keys(document) - words
 
 
 def version_of_the_job():

@@ -11,9 +11,11 @@ import tarfile
 import tempfile
 import unittest
 
-from harness import BINARY
+from harness import BINARY, undocumented
 
 DATA = pathlib.Path(os.environ.get("LOCKSTEP_DATA", pathlib.Path(__file__).resolve().parents[3] / "shared/data"))
+
+BY_NAME = {"by_optype", "by_stage", "by_dp_rank", "late_launches", "counters"}  # of a report: below them keys are names
 
 
 class Explain(unittest.TestCase):
@@ -32,7 +34,9 @@ class Explain(unittest.TestCase):
         return error
 
     def explain(self, *words):
-        return json.loads(self.lockstep("explain", *words, "--json"))
+        report = json.loads(self.lockstep("explain", *words, "--json"))
+        self.assertEqual(set(), undocumented(report, "explain.md", BY_NAME))
+        return report
 
     def simulate(self, *words, kind="trace", folder="job"):
         self.lockstep("simulate", kind, folder, *words)

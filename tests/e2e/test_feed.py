@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from harness import JOBS, PYTHON, ROOT
+from harness import JOBS, PYTHON, ROOT, undocumented
 
 sys.path.insert(0, str(ROOT / "tests/python"))
 from feed_service import Service, await_that, photo_folder
@@ -55,6 +55,7 @@ class Feed(unittest.TestCase):
         for job in SETS:
             self.start(service, job)
         await_that(lambda: len(service.status()["jobs"]) == len(SETS))
+        self.assertEqual(set(), undocumented(service.status(), "feed_status.md", {"left_out", "predicted_loads"}))
         (self.out / "gate").touch()
         deadline = time.monotonic() + LIMIT_S
         while any(process.poll() is None for process in self.jobs.values()):

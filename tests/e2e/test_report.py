@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import BINARY
+from harness import BINARY, undocumented
 
 SECOND = 10**9
 DAY = 86400
@@ -110,7 +110,9 @@ class Report(unittest.TestCase):
         for index in range(10):
             crashes = [(1500 + 100 * i, 1) for i in range(12)] if index == 3 else [(2000, index % 2)]
             one_run(self.root / f"run-{index}", EPOCH_2026 + index * DAY, crashes, nodes=(f"n{2 * index}", f"n{2 * index + 1}"))
-        lemons = self.report()["lemons"]["lemons"]
+        report = self.report("--all-runs")
+        self.assertEqual(set(), undocumented(report, "report.md"))
+        lemons = report["lemons"]["lemons"]
         self.assertEqual([("n7", 12)], [(lemon["node"], lemon["named"]) for lemon in lemons])
         self.assertEqual([], self.report("--days", "2")["lemons"]["lemons"])
 
@@ -130,6 +132,7 @@ class Report(unittest.TestCase):
         self.assertGreater(sized["enough"]["per_day_at_high"], sized["enough"]["per_day"])
         self.assertEqual(2.0, sized["times"]["evict_s"])
         self.assertEqual(["standby", "reschedule", "requeue", "oracle"], [row["strategy"] for row in sized["scheduling"]])
+        self.assertEqual(set(), undocumented(report, "report.md"))
 
     def test_what_cannot_be_read_is_named(self):
         one_run(self.root / "good", EPOCH_2026)

@@ -83,7 +83,7 @@ class Standby(StandbyTest):
     def test_is_not_needed(self):
         self.start(*ddp(LONG))
         status = self.s.status()
-        self.assertEqual("standby", status["state"], status)
+        self.assertEqual(["standby", None, None, None], [status[key] for key in ("state", "epoch", "step", "furthest_step")], status)
         self.s.watcher.send_signal(signal.SIGTERM)
         self.s.finish(1)
         self.a.wait("the standby has gone", lambda: self.lead("status")["standbys"] == [])

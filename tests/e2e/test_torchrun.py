@@ -268,8 +268,8 @@ class JobFile(TorchrunTest):
 
 
 class DryRun(TorchrunTest):
-    def plan(self, *options):
-        done = subprocess.run([BINARY, "run", "--python", PYTHON, *options, "--dry-run", self.script("")], capture_output=True, text=True,
+    def plan(self, *options, command=None):
+        done = subprocess.run([BINARY, "run", "--python", PYTHON, *options, "--dry-run", command or self.script("")], capture_output=True, text=True,
                               timeout=20, env=inherited())
         self.assertEqual(0, done.returncode, done.stderr)
         self.notices = done.stderr
@@ -286,10 +286,14 @@ class DryRun(TorchrunTest):
             self.assertEqual((2, f'lockstep: a job\'s name is the name of a directory: expected one without /, found "{job}"\n'),
                              (done.returncode, done.stderr))
 
+    def test_says_what_a_program_has_preloaded(self):
+        self.assertRegex(self.plan("--no-python", command="/bin/true"), r"LD_PRELOAD +/.*/liblockstep-gloo.so, if ")
+
     def test_says_what_would_be(self):
         for options, there, not_there in (
                 ([], ["zygote", "rendezvous store", r"MASTER_ADDR +127.0.0.1", r"MASTER_PORT +a free one", r"USE_AGENT_STORE +True"], []),
-                (["--start-method", "exec", "--master-port", "29599"], [r"MASTER_PORT +29599"], ["zygote"]),
+                (["--start-method", "exec", "--master-port", "29599"], [r"MASTER_PORT +29599"], ["zygote", "LD_PRELOAD"]),
+                ([], [r"LOCKSTEP_TRAILS +/.*/trails, if ", "LOCKSTEP_WORKER_PID +its pid", r" NCCL_ASYNC_ERROR_HANDLING +1, where torch is older"], ["LD_PRELOAD"]),
                 (["--log-dir", "/tmp/logs", "--rdzv-id", "7"], [r"ERROR_FILE +/tmp/logs/7_XXXXXX/attempt_0/0/error.json"], []),
                 (["--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "127.0.0.1:29599"],
                  [r"MASTER_ADDR +node 0's address", r"RUN_ID +none", r" RANK +1"], ["rendezvous store"])):

@@ -3,7 +3,7 @@ import json
 import subprocess
 import unittest
 
-from harness import BINARY, Run, RunTest, ddp
+from harness import BINARY, Run, RunTest, ddp, undocumented
 
 
 def lockstep(*words):
@@ -22,6 +22,7 @@ class Why(RunTest):
         self.assert_repaired(run, [1, 1], {"crash"})
         self.assertEqual(["reattempt"], [one["rung"] for one in self.story(run, 1)["decisions"]], run)
         second = self.story(run, 2)
+        self.assertEqual(set(), undocumented(second, "incident.md"))
         self.assertEqual(["diagnose", "reattempt"], [one["rung"] for one in second["decisions"]], run)
         self.assertIn("another crash after", second["decisions"][0]["reason"])
         self.assertIn("replay: it compares nodes, and the job has one", second["decisions"][1]["refused"])

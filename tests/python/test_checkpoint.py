@@ -773,6 +773,11 @@ class Alone(unittest.TestCase):
         done = self.python("import os, sys; before = set(sys.modules)\nimport lockstep\nprint(sorted(set(sys.modules) - before))")
         self.assertEqual(done.stdout, "['lockstep']\n")
 
+    def test_submodules_come_when_they_are_named(self):
+        done = self.python("import lockstep\nprint(lockstep.feed.Loader.__name__, lockstep.reshape.open.__name__, lockstep.stage.Stream.__name__)\n"
+                           "from lockstep import feed, stage\nprint(feed is lockstep.feed, hasattr(lockstep, 'feeds'))")
+        self.assertEqual((done.stdout, done.stderr), ("Loader open Stream\nTrue False\n", ""))
+
     def test_a_missing_library_is_said_once(self):
         done = self.python("import lockstep\nfor i in range(3): lockstep.step(i)\nprint(lockstep.Checkpoint({}).restore())",
                            LOCKSTEP_RUN="/nonexistent", LOCKSTEP_CLIENT_LIB="/nonexistent.so")
