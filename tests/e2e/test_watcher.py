@@ -241,6 +241,28 @@ class Terminal(RunTest):
         run.assert_undisturbed_result(LONG)
 
 
+class Console(RunTest):
+    def script(self, text):
+        path = self.folder() / "prints.py"
+        path.write_text(text)
+        return str(path)
+
+    def test_of_much_at_once_nothing_is_lost(self):
+        """Far more than sockets and pipes hold; then the rank ends, and with it the run."""
+        run = Run(self, self.script("import os\nfor i in range(5): os.write(1, (chr(97 + i) * 999_999 + '\\n').encode())"), ranks=1)
+        run.finish()
+        lines = run.stdout().splitlines()
+        self.assertEqual([("a", 999_999), ("b", 999_999), ("c", 999_999), ("d", 999_999), ("e", 999_999)],
+                         [(line[:1], len(line)) for line in lines])
+        self.assertEqual(0, run.status()["output"]["console_dropped_bytes"], run)
+
+    def test_a_last_line_without_an_end(self):
+        """Where all goes to one file, what we say begins a line."""
+        run = Run(self, self.script("print('no newline', end='')"), ranks=1, prefix=("sh", "-c", 'exec "$0" "$@" 2>&1'))
+        run.finish()
+        self.assertIn("\nno newline\nlockstep: completed", run.stdout())
+
+
 def end_epoch(run, epoch):
     """As a watcher does, for which the starter takes us."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as starter:
