@@ -486,7 +486,7 @@ control::Observed Agent::Observe() {
   if (keeping_) observed.peers = keeping_->Observe();
   observed.start_method = start_method_;
   observed.log_dropped = Bytes{link_.dropped().log};
-  observed.console_dropped = Bytes{link_.dropped().console};
+  observed.console_dropped = Bytes{link_.dropped().console + listener_.left_out()};
   const BoardMap* map = link_.board();
   if (map == nullptr) return observed;
   const ls_board& board = **map;

@@ -39,6 +39,7 @@ class Agent {
   struct Listener {
     std::function<void(const control::Said&)> say;  // to the coordinator
     std::function<void(int rank, int stream, std::string_view data)> output;
+    std::function<uint64_t()> left_out;  // bytes of output, so far, that the console did not take
     std::function<void(const std::string& text)> note;
     std::function<void()> lost;   // the starter died, and with it all that can be known of the workers
     std::function<void()> moved;  // spec() has another place: what is held is its own from now on

@@ -1,7 +1,9 @@
-// The starter's end of its connection to the agent. The newest agent has the word. An event that its socket does not
-// take waits in a queue; output that it does not take is counted and dropped, for the log has it.
+// The starter's end of its connection to the agent. The newest agent has the word. What its socket does not take
+// waits until it does: events first, then output, of which kMostOutputKept bytes are kept; what is more is dropped,
+// counted, and how much is said in its place. The log has it.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
@@ -31,10 +33,12 @@ class AgentPort {
   bool connected() const { return fd_.valid(); }
   // How long no agent has been there; 0 while one is.
   Nanos Missed() const;
-  bool queued() const { return !queue_.empty(); }
+  bool queued() const { return !events_.empty() || !output_.empty(); }
 
   // Without an agent it goes nowhere: the next one is told the whole state.
   void Tell(const nlohmann::json& event, std::vector<int> fds = {});
+  // Behind all output so far, for whoever says what came of it.
+  void TellAfterOutput(const nlohmann::json& event);
   void TellOutput(int rank, int stream, std::string_view data);
   void Flush();
 
@@ -46,19 +50,25 @@ class AgentPort {
   uint64_t dropped_output() const { return dropped_output_; }  // bytes
 
  private:
+  struct Waiting {
+    std::string text;
+    std::vector<Fd> fds;  // duplicates: those that were given may be closed by then
+  };
   void Accept();
+  void HangUp();
   void Hear();
+  void NoteUnheard();
+  void SayLeftOut(int rank, int stream);
+  void Queue(std::string packet);
 
   Poller& poller_;
   const Clock& clock_;
   Calls calls_;
   Doorway doorway_;
   Fd fd_;
-  struct Waiting {
-    std::string text;
-    std::vector<Fd> fds;  // duplicates: those that were given may be closed by then
-  };
-  std::deque<Waiting> queue_;
+  std::deque<Waiting> events_, output_;
+  size_t output_bytes_ = 0;                // that wait, with what it takes to keep them
+  std::array<uint64_t, 3> left_out_ = {};  // bytes by stream, since it was last said
   uint64_t dropped_output_ = 0;
   Nanos seen_, unheard_since_;
 };

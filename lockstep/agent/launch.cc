@@ -242,7 +242,11 @@ absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const E
   ChildImage image = MakeImage(argv, extra);
   LS_ASSIGN_OR_RETURN(Pipe failure, MakePipe());
   const pid_t own = getpid(), pid = fork();
-  if (pid < 0) return Errno(errno, "fork");
+  if (pid < 0) {
+    const std::string what = fmt::format("forking a process for {}", argv[0]);
+    if (errno != EAGAIN) return Errno(errno, "{}", what);
+    return Unavailable("{}: there may be no more processes; raise `ulimit -u`, or pids.max of the cgroup", what);
+  }
   if (pid == 0 && !outlives_us) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != own) _exit(127);  // it has ended already

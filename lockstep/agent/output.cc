@@ -13,6 +13,8 @@
 namespace lockstep::agent {
 namespace {
 
+constexpr int kPipeBytes = 1 << 20;
+
 // Also makes the folder in which the rank finds room for its error file.
 absl::StatusOr<Fd> OpenFile(const RunSpec& spec, int rank, int stream, int restart_count) {
   if (spec.torchrun.log_dir.empty()) return Fd();
@@ -58,7 +60,7 @@ absl::Status Output::OpenStream(int rank, int number, int restart_count, Fd& wri
   const int read_end = pipe.read.get();
   auto stream = std::make_unique<Stream>(Stream{rank, number, std::move(pipe.read), {}});
   fcntl(read_end, F_SETFL, O_NONBLOCK);
-  fcntl(read_end, F_SETPIPE_SZ, 1 << 20);
+  fcntl(read_end, F_SETPIPE_SZ, kPipeBytes);
   LS_ASSIGN_OR_RETURN(stream->file, OpenFile(spec_, rank, number, restart_count));
   Stream* own = stream.get();
   streams_.push_back(std::move(stream));
@@ -70,7 +72,7 @@ absl::Status Output::OpenStream(int rank, int number, int restart_count, Fd& wri
 
 bool Output::Read(Stream& stream) {
   std::array<char, 65536> chunk{};
-  for (;;) {
+  for (size_t taken = 0; taken <= kPipeBytes;) {  // no more: who prints faster than we read would keep us here
     const ssize_t got = read(stream.read_end.get(), chunk.data(), chunk.size());
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     if (got == 0) return false;
@@ -78,7 +80,9 @@ bool Output::Read(Stream& stream) {
     Keep(stream, data);
     if (StreamsOf(spec_.torchrun, stream.rank).ToConsole(stream.number)) sink_(stream.rank, stream.number, data);
     if (data.size() < chunk.size()) return true;
+    taken += data.size();
   }
+  return true;
 }
 
 void Output::Keep(const Stream& stream, std::string_view data) {

@@ -37,7 +37,7 @@ class Output {
     Fd file;  // none: the rank's log
   };
   absl::Status OpenStream(int rank, int number, int restart_count, Fd& write_end);
-  // False at the end of the stream.
+  // What the pipe holds, at least. False at the end of the stream.
   bool Read(Stream& stream);
   void CloseIf(const std::function<bool(Stream& stream)>& is_over);
   void Keep(const Stream& stream, std::string_view data);

@@ -66,5 +66,20 @@ TEST_F(OutputTest, ARedirectedStreamHasAFileAndATeedOneBoth) {
   EXPECT_EQ(console_, "0.2:err 1.2:err ");
 }
 
+// Who prints faster than we read would keep us from all else.
+TEST_F(OutputTest, ARankThatNeverStopsPrintingKeepsNobodyWaiting) {
+  const std::string chunk(65536, '.');
+  std::vector<Stdio> workers;
+  int heard = 0;
+  Output output(spec_, poller_, [&](int, int, std::string_view data) {
+    if (++heard == 1000) return;
+    ASSERT_EQ(write(workers[0].out.get(), data.data(), data.size()), ssize_t(data.size()));
+  });
+  workers = *output.Open(0);
+  ASSERT_EQ(write(workers[0].out.get(), chunk.data(), chunk.size()), ssize_t(chunk.size()));
+  poller_.Run(Seconds{0.001}, [&] { poller_.Stop(); });
+  EXPECT_LT(heard, 1000);
+}
+
 }  // namespace
 }  // namespace lockstep::agent

@@ -573,7 +573,7 @@ void Starter::StopIfAllGone() {
     const auto index = static_cast<size_t>(rank);
     return index < all.size() && !all[index].exited && IsGone(all[index]);
   });
-  agent_.Tell({{"event", "stopped"}, {"epoch", std::max(workers_.epoch(), asked_epoch_)}});
+  agent_.TellAfterOutput({{"event", "stopped"}, {"epoch", std::max(workers_.epoch(), asked_epoch_)}});
   if (ending_) poller_.Stop();
 }
 

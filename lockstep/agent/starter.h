@@ -8,7 +8,8 @@
 //   starter -> what each rank has, {"event": "ring"} + [its ring] and {"event": "buffers"} + [its slots], then
 //              {"event": "hello", ...whole state} + [board]; from then on "spawned", "spawn_failed", "exited",
 //              "stopped", "ring", "buffers", "dropped", "note";
-//              worker output as raw packets: 'O', stream digit, rank as 4 bytes, data
+//              worker output as raw packets: 'O', stream digit, rank as 4 bytes, data; events overtake it where it
+//              waits, but for "stopped"
 #pragma once
 
 #include <string>

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "lockstep/base/check.h"
 
@@ -32,19 +33,28 @@ void Poller::Watch(int fd, std::function<void()> ready) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLHUP;
   event.data.fd = fd;
-  const int operation = ready_.contains(fd) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  const int operation = watched_.contains(fd) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
   LS_CHECK(epoll_ctl(epoll_.get(), operation, fd, &event) == 0, "fd {}, errno {}", fd, errno);
-  ready_[fd] = std::move(ready);
+  watched_[fd] = {std::move(ready)};
+}
+
+void Poller::AwaitRoom(int fd, bool wanted) {
+  if (std::exchange(watched_.at(fd).awaits_room, wanted) == wanted) return;
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLHUP;
+  if (wanted) event.events |= EPOLLOUT;
+  event.data.fd = fd;
+  LS_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0, "fd {}, errno {}", fd, errno);
 }
 
 void Poller::Forget(int fd) {
-  if (ready_.erase(fd) != 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  if (watched_.erase(fd) != 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 void Poller::Dispatch(int fd) {
-  const auto found = ready_.find(fd);
-  if (found == ready_.end()) return;  // forgotten by a callback of this round
-  const auto ready = found->second;   // a copy: the callback may forget itself
+  const auto found = watched_.find(fd);
+  if (found == watched_.end()) return;     // forgotten by a callback of this round
+  const auto ready = found->second.ready;  // a copy: the callback may forget itself
   ready();
 }
 

@@ -21,6 +21,8 @@ class Poller {
   // Calls `ready` whenever fd is readable or hung up. The caller keeps ownership and calls Forget before closing it.
   void Watch(int fd, std::function<void()> ready);
   void Forget(int fd);
+  // Of one that is watched: `ready` is called too while there is room to write. Off until asked for.
+  void AwaitRoom(int fd, bool wanted);
   // Until Stop(): dispatches, and calls tick every `period`.
   void Run(Seconds period, const std::function<void()>& tick);
   void Stop();
@@ -28,11 +30,15 @@ class Poller {
   void SetPeriod(Seconds period);
 
  private:
+  struct Watched {
+    std::function<void()> ready;
+    bool awaits_room = false;
+  };
   void Dispatch(int fd);
 
   Fd epoll_, wake_, timer_;
   Seconds period_;  // of timer_
-  std::map<int, std::function<void()>> ready_;
+  std::map<int, Watched> watched_;
   bool stopped_ = false;
 };
 

@@ -30,7 +30,7 @@ std::string MessageOf(const control::RankExited& event, int64_t pid) {
     return fmt::format("{}{}{}{}", exception.type, exception.message.empty() ? "" : ": ", exception.message, where);
   }
   if (IsClean(event)) return "none: it ended while others still trained";
-  if (event.status.signal == 0) return "none: the process left without an exception";
+  if (event.status.signal == 0) return fmt::format("no exception was noted (exit code {})", event.status.code);
   const char* name = sigabbrev_np(event.status.signal);
   return fmt::format("Signal {} (SIG{}) received by PID {}", event.status.signal, name ? name : "?", pid);
 }

@@ -1,6 +1,5 @@
 #include "lockstep/node/outlet.h"
 
-#include <fmt/core.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,13 +30,19 @@ class Outlet::Lane {
   void Add(int fd, std::string_view text) {
     const std::lock_guard lock(mutex_);
     if (kept_ + text.size() > kMostKept) {
+      left_out_ += text.size();
+      left_out_of_ = fd;
       dropped_ += text.size();
       return;
     }
-    if (dropped_ > 0) Push(fd, fmt::format("\nlockstep: {} bytes are left out here: nobody took them\n", dropped_));
-    dropped_ = 0;
+    SayLeftOut();
     Push(fd, std::string(text));
     changed_.notify_all();
+  }
+
+  uint64_t dropped() const {
+    const std::lock_guard lock(mutex_);
+    return dropped_;
   }
 
   bool IsBehind() const {
@@ -67,6 +72,7 @@ class Outlet::Lane {
   bool Drain(Seconds patience) {
     const std::chrono::duration<double> limit(patience.value);
     std::unique_lock lock(mutex_);
+    SayLeftOut();
     ends_ = true;
     changed_.notify_all();
     while (!waiting_.empty()) {
@@ -77,6 +83,10 @@ class Outlet::Lane {
   }
 
  private:
+  void SayLeftOut() {
+    if (left_out_ > 0) Push(left_out_of_, agent::LeftOut(std::exchange(left_out_, 0)));
+  }
+
   void Push(int fd, std::string text) {
     kept_ += text.size();
     waiting_.emplace_back(fd, std::move(text));
@@ -100,7 +110,9 @@ class Outlet::Lane {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::pair<int, std::string>> waiting_;
-  size_t kept_ = 0, dropped_ = 0;  // bytes
+  size_t kept_ = 0;                      // bytes
+  uint64_t left_out_ = 0, dropped_ = 0;  // bytes: since it was last said, and in all
+  int left_out_of_ = -1;
   uint64_t written_ = 0;
   bool ends_ = false;
 };
@@ -120,6 +132,8 @@ Outlet::~Outlet() {
 void Outlet::Write(int fd, std::string_view text) {
   if (!text.empty()) LaneOf(fd)->Add(fd, text);
 }
+
+uint64_t Outlet::dropped() const { return out_lane_->dropped() + (err_lane_ != out_lane_ ? err_lane_->dropped() : 0); }
 
 bool Outlet::IsBehind(int fd) const { return LaneOf(fd)->IsBehind(); }
 

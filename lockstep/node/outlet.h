@@ -4,16 +4,18 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
+#include "lockstep/agent/wire.h"
 #include "lockstep/base/units.h"
 
 namespace lockstep::node {
 
 class Outlet {
  public:
-  static constexpr size_t kMostKept = size_t{16} << 20;
+  static constexpr size_t kMostKept = agent::kMostOutputKept;
 
   // The descriptors must outlive the process. Where both are one file, what goes there stays in order.
   Outlet(int out, int err);
@@ -23,7 +25,9 @@ class Outlet {
   Outlet& operator=(const Outlet&) = delete;
 
   void Write(int fd, std::string_view text);  // one of the two
-  bool IsBehind(int fd) const;                // more than a moment's output waits to be written there
+  bool is_one_file() const { return out_lane_ == err_lane_; }
+  uint64_t dropped() const;     // bytes, of both
+  bool IsBehind(int fd) const;  // more than a moment's output waits to be written there
 
  private:
   static constexpr Seconds kPatience{10};

@@ -63,6 +63,15 @@ TEST_F(OutletTest, WhatIsTooMuchIsCounted) {
   EXPECT_THAT(rest, EndsWith("the end"));
 }
 
+// Nothing may come any more behind it.
+TEST_F(OutletTest, WhatIsLeftOutAtTheEndIsSaid) {
+  const std::string megabyte(1 << 20, '.');
+  for (int i = 0; i < 40; ++i) outlet_->Write(out_.write.get(), megabyte);
+  const uint64_t dropped = outlet_->dropped();
+  EXPECT_GT(dropped, 0U);
+  EXPECT_THAT(ReadAll(out_), EndsWith(agent::LeftOut(dropped)));
+}
+
 TEST(Outlet, OneFileKeepsItsOrder) {
   Pipe pipe = *MakePipe();
   const Fd other(dup(pipe.write.get()));

@@ -198,6 +198,7 @@ void Node::MakeAgent(const control::Place& place) {
       agent::Agent::Listener{
           .say = [this](const control::Said& said) { Say(said); },
           .output = [this](int rank, int stream, std::string_view data) { console_.Output(rank, stream, data); },
+          .left_out = [this] { return view_.dropped(); },
           .note = [this](const std::string& text) { view_.Line(text); },
           .lost = [this] { StarterLost(); },
           .moved = [this] { KeepPlace(); }});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/clean.h"
@@ -42,7 +43,7 @@ std::vector<std::string> Lines(const Json& status, const Json& incidents) {
 View::View(bool live) : outlet_(STDOUT_FILENO, STDERR_FILENO), live_(live && isatty(STDERR_FILENO) == 1) {}
 
 View::~View() {
-  if (output_mid_line_) outlet_.Write(STDOUT_FILENO, "\n");
+  if (live_ && output_mid_line_) outlet_.Write(STDERR_FILENO, "\n");
 }
 
 void View::Erase() {
@@ -53,13 +54,14 @@ void View::Erase() {
 void View::Output(int stream, std::string_view data) {
   Erase();
   outlet_.Write(stream == 2 ? STDERR_FILENO : STDOUT_FILENO, data);
-  output_mid_line_ = live_ && !data.empty() && data.back() != '\n';
+  if (!data.empty() && (stream == 2 || outlet_.is_one_file())) output_mid_line_ = data.back() != '\n';
   last_.clear();
 }
 
 void View::Line(const std::string& text) {
   Erase();
-  outlet_.Write(STDERR_FILENO, "lockstep: " + CleanLines(text) + "\n");
+  const char* begin = std::exchange(output_mid_line_, false) ? "\n" : "";
+  outlet_.Write(STDERR_FILENO, begin + ("lockstep: " + CleanLines(text)) + "\n");
   last_.clear();
 }
 

@@ -19,6 +19,7 @@ class View {
   void Line(const std::string& text);
   // Repaints from the status document (control::StatusReport).
   void Paint(const Json& status, const Json& incidents);
+  uint64_t dropped() const { return outlet_.dropped(); }  // bytes that nobody took
   bool is_live() const { return live_; }
   // What is painted now stays on the screen.
   void Settle() { painted_lines_ = 0; }
@@ -29,7 +30,7 @@ class View {
   Outlet outlet_;
   bool live_;
   int painted_lines_ = 0;
-  bool output_mid_line_ = false;
+  bool output_mid_line_ = false;  // where our own lines go
   std::string last_;
 };
 

@@ -4,6 +4,7 @@ request where the run allows drills.
 Nothing here may fail the job: each piece is attempted on its own and left out when the interpreter lacks it.
 """
 
+import atexit
 import json
 import os
 import signal
@@ -71,26 +72,39 @@ def _note_uncaught_exceptions():
     before = sys.excepthook
 
     def note_then_pass_on(kind, value, trace):
-        trace = _without_our_frames(trace)
-        try:
-            if os.environ.get("LOCKSTEP_WORKER_PID") == str(os.getpid()):  # not of a forked child
-                write_exception(os.environ["LOCKSTEP_ERROR_FILE"], kind, value, trace)
-        finally:
-            before(kind, value.with_traceback(trace), trace)
+        trace = without_our_frames(trace)
+        note_exception(kind, value, trace)
+        before(kind, value.with_traceback(trace), trace)
 
     sys.excepthook = note_then_pass_on
+    atexit.register(_note_what_ended_us)
 
 
 _hooked = []
 
 
-def _without_our_frames(trace):
-    """A traceback begins at the script, not in the zygote that runs it."""
+def _note_what_ended_us():
+    """For a script that has set a sys.excepthook of its own: the interpreter keeps what it has given to that."""
+    value = getattr(sys, "last_value", None)
+    if value is not None and not os.path.exists(os.environ.get("LOCKSTEP_ERROR_FILE", "")):
+        note_exception(type(value), value, value.__traceback__)
+
+
+def note_exception(kind, value, trace):
+    """Says what ends this worker, once it is sure to end; not of a forked child. Raises nothing."""
+    try:
+        if os.environ.get("LOCKSTEP_WORKER_PID") == str(os.getpid()):
+            write_exception(os.environ["LOCKSTEP_ERROR_FILE"], kind, value, trace)
+    except Exception:
+        pass  # the exit status still tells
+
+
+def without_our_frames(trace):
+    """A traceback begins at the script, not in the zygote that runs it. None: it does not get there, as of a script that can't be compiled."""
     ours = os.path.dirname(__file__)
-    inner = trace
-    while inner is not None and os.path.dirname(inner.tb_frame.f_code.co_filename) == ours:
-        inner = inner.tb_next
-    return inner or trace
+    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == ours:
+        trace = trace.tb_next
+    return trace
 
 
 def write_exception(path, kind, value, trace):
@@ -98,18 +112,22 @@ def write_exception(path, kind, value, trace):
     text = json.dumps(
         {
             "type": kind.__name__,
-            "message": str(value)[:4000],
+            "message": _message_of(value)[:4000],
             "where": _place_of(value, trace),
             "at_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         },
         ensure_ascii=False,
     ).encode("utf-8", "replace")  # messages may hold bytes that are no text
+    with open(path + ".next", "wb") as file:
+        file.write(text)
+    os.replace(path + ".next", path)
+
+
+def _message_of(value):
     try:
-        with open(path + ".next", "wb") as file:
-            file.write(text)
-        os.replace(path + ".next", path)
-    except OSError:
-        pass  # the exit status still tells
+        return str(value)
+    except Exception:
+        return "<exception str() failed>"  # as traceback says it
 
 
 def _place_of(value, trace):

@@ -288,6 +288,7 @@ def _become_worker(request, worker, fds):
     hidden = _hidden_module(module, worker["command"][0])
     if hidden:
         _anew.begin(exec_command, os.environb, os.getcwd(), _PRELOAD, f"the script has a module {hidden} of its own, and the import of torch another")
+    sys.orig_argv = exec_command
     _anew.watch(exec_command, _PRELOAD, _count_threads_as)
     _leave(_exit_status(worker["command"], module))
 
@@ -327,12 +328,39 @@ def _exit_status(command, module):
         _run(*command, module=module)
         return 0
     except SystemExit as request:
-        if request.code is None or isinstance(request.code, int):
-            return request.code or 0
-        print(request.code, file=sys.stderr)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
+        return _status_of(request)
+    except BaseException as raised:
+        error = raised
+    return _print_exception(error)  # out of its handler: what the hook raises does not come of it
+
+
+def _status_of(request):
+    if request.code is None or isinstance(request.code, int):
+        return request.code or 0
+    print(request.code, file=sys.stderr)
     return 1
+
+
+def _print_exception(error):
+    """By whatever sys.excepthook is by now. Says what the process exits with."""
+    told = _as_told(error)
+    _boot.note_exception(*told)
+    try:
+        sys.excepthook(*told)
+    except SystemExit as request:
+        return _status_of(request)
+    except BaseException as other:
+        print("Error in sys.excepthook:", file=sys.stderr)
+        sys.__excepthook__(*_as_told(other))
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(*told)
+    return 1
+
+
+def _as_told(error):
+    """What a sys.excepthook gets, whose traceback begins at the script."""
+    error = error.with_traceback(_boot.without_our_frames(error.__traceback__))
+    return type(error), error, error.__traceback__
 
 
 def _leave(status):
@@ -340,15 +368,28 @@ def _leave(status):
     and a finished job would count as a crash. What scripts may rely on is done: threads joined, atexit, output flushed, open files written.
     """
     try:
-        threading._shutdown()
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for step in (threading._shutdown, atexit._run_exitfuncs, _flush_output, _write_open_files):
+            try:
+                step()
+            except BaseException as error:  # what a signal's handler raises, say: the rest is done all the same
+                _tell_ignored(step, error)
     finally:
-        try:
-            _write_open_files()
-        finally:
-            os._exit(status & 0xFF)
+        os._exit(status & 0xFF)
+
+
+def _flush_output():
+    for file in (sys.stdout, sys.stderr):
+        if file is not None and not getattr(file, "closed", False):
+            file.flush()
+
+
+def _tell_ignored(step, error):
+    """As the interpreter tells what it goes on after."""
+    try:
+        print(f"Exception ignored in: {step!r}", file=sys.stderr)
+        sys.__excepthook__(*_as_told(error))
+    except Exception:
+        pass
 
 
 _FILE = io.IOBase.__base__  # without what makes io.IOBase slow to ask

@@ -246,6 +246,45 @@ class Terminal(RunTest):
         run.assert_undisturbed_result(LONG)
 
 
+PRINTS_MUCH = """
+import os, pathlib, sys, time
+here, go, printed = map(pathlib.Path, sys.argv[1:])
+here.touch()
+while not go.exists():
+    time.sleep(0.01)
+for letter in b"abcde":
+    line = bytes([letter]) * 999_999 + b"\\n"
+    while line:
+        line = line[os.write(1, line):]
+printed.touch()
+"""
+
+
+class Console(RunTest):
+    def script(self, text):
+        path = self.folder() / "prints.py"
+        path.write_text(text)
+        return str(path)
+
+    def test_of_much_at_once_nothing_is_lost(self):
+        """Far more than sockets and pipes hold, to a watcher that is busy; then the rank ends, and with it the run."""
+        here, go, printed = (self.folder() / name for name in ("here", "go", "printed"))
+        run = Run(self, self.script(PRINTS_MUCH), *map(str, (here, go, printed)), ranks=1)
+        run.wait("the rank", here.exists)
+        run.watcher.send_signal(signal.SIGSTOP)
+        go.touch()
+        run.wait("all to be printed", printed.exists)
+        run.watcher.send_signal(signal.SIGCONT)
+        run.finish()
+        self.assertEqual([(letter, 999_999) for letter in "abcde"], [(line[:1], len(line)) for line in run.stdout().splitlines()])
+
+    def test_a_last_line_without_an_end(self):
+        """Where all goes to one file, what we say begins a line."""
+        run = Run(self, self.script("print('no newline', end='')"), ranks=1, prefix=("sh", "-c", 'exec "$0" "$@" 2>&1'))
+        run.finish()
+        self.assertEqual("no newline\nlockstep: completed\n", run.stdout())
+
+
 def end_epoch(run, epoch):
     """As a watcher does, for which the starter takes us."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as starter:

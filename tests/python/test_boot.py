@@ -1,4 +1,5 @@
 """What a worker is given at its start, whatever its script does to the process."""
+import json
 import os
 import subprocess
 import sys
@@ -41,6 +42,52 @@ class Stacks(unittest.TestCase):
 
     def test_a_low_limit_of_descriptors_forbids_none(self):
         self.ask("few")
+
+
+# A script as exec starts it (sitecustomize.py): sys.argv[1] says what it does.
+RAISES = """
+import os, sys, traceback
+os.environ["LOCKSTEP_WORKER_PID"] = str(os.getpid())
+from lockstep._boot import prepare_worker
+prepare_worker()
+
+class Silent(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+def own_hook(kind, value, trace):
+    print("own:", traceback.format_exception(kind, value, trace)[-1], end="")
+
+if "hook" in sys.argv:
+    sys.excepthook = own_hook
+raise Silent if "silent" in sys.argv else ValueError("learning rate is negative")
+"""
+
+
+class Exceptions(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.note = os.path.join(folder.name, "error.json")
+
+    def ended(self, *how):
+        environment = dict(os.environ, PYTHONPATH=PYTHON, LOCKSTEP_ERROR_FILE=self.note)
+        done = subprocess.run([sys.executable, "-c", RAISES, *how], env=environment, capture_output=True, text=True, check=False)
+        self.assertEqual(1, done.returncode)
+        with open(self.note) as file:
+            note = json.load(file)
+        return done, note["type"], note["message"]
+
+    def test_of_a_script_with_a_hook_of_its_own(self):
+        done, *note = self.ended("hook")
+        self.assertEqual(["ValueError", "learning rate is negative"], note)
+        self.assertEqual(("own: ValueError: learning rate is negative\n", ""), (done.stdout, done.stderr))
+
+    def test_without_a_text(self):
+        done, *note = self.ended("silent")
+        self.assertEqual(["Silent", "<exception str() failed>"], note)
+        self.assertEqual(1, done.stderr.count("Traceback"), done.stderr)
+        self.assertNotIn("_boot.py", done.stderr)
 
 
 if __name__ == "__main__":

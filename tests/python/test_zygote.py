@@ -4,11 +4,14 @@ import csv
 import gc
 import gzip
 import io
+import json
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
+import textwrap
 import types
 import unittest
 import zipfile
@@ -109,6 +112,100 @@ class Leave(unittest.TestCase):
         os.close(writes)
         with open(reads) as file:
             self.assertEqual("line", file.read())
+
+
+HOOK = """
+import sys, traceback
+def hook(kind, value, trace):
+    sys.stderr.write("own hook\\n")
+    traceback.print_exception(kind, value, trace)
+sys.excepthook = hook
+"""
+
+
+class Ends(unittest.TestCase):
+    """How the end of a script is told, held against what the interpreter does with the same file."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.script, self.note = self.folder / "script.py", self.folder / "note.json"
+
+    def both(self, text):
+        """(exit status, output) of a forked worker and of the interpreter."""
+        self.script.write_text(textwrap.dedent(text))
+        with open(self.folder / "output", "w+") as output:
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.dup2(output.fileno(), 1)
+                    os.dup2(output.fileno(), 2)
+                    sys.stdout, sys.stderr = (open(fd, "w", buffering=1, closefd=False) for fd in (1, 2))
+                    os.environ.update(LOCKSTEP_ERROR_FILE=str(self.note), LOCKSTEP_WORKER_PID=str(os.getpid()))
+                    _zygote.atexit._clear()  # of what runs the tests
+                    _zygote._boot.prepare_worker()
+                    _zygote._leave(_zygote._exit_status([str(self.script)], False))
+                finally:
+                    os._exit(99)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            output.seek(0)
+            ours = output.read()
+        plain = subprocess.run([sys.executable, "-u", str(self.script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        return (status, ours), (plain.returncode, plain.stdout)
+
+    def assert_as_plain(self, text):
+        worker, plain = self.both(text)
+        self.assertEqual(plain, worker)
+        return json.loads(self.note.read_text())
+
+    def test_a_hook_of_the_script(self):
+        note = self.assert_as_plain(HOOK + "raise ValueError('negative')")
+        self.assertEqual(("ValueError", "negative"), (note["type"], note["message"]))
+
+    def test_a_hook_that_ends_the_process(self):
+        note = self.assert_as_plain("import sys\nsys.excepthook = lambda *error: sys.exit(7)\nraise ValueError('negative')")
+        self.assertEqual("ValueError", note["type"])
+
+    def test_a_hook_that_fails(self):
+        note = self.assert_as_plain("import sys\ndef hook(*error): raise KeyError('hook')\nsys.excepthook = hook\nraise ValueError('negative')")
+        self.assertEqual("ValueError", note["type"])
+
+    def test_an_exception_without_a_text(self):
+        note = self.assert_as_plain("""
+            class Silent(Exception):
+                def __str__(self):
+                    raise RuntimeError("no text")
+            raise Silent
+            """)
+        self.assertEqual("Silent", note["type"])
+
+    def test_a_script_that_cannot_be_compiled(self):
+        note = self.assert_as_plain("x = (1,\n")
+        self.assertEqual(("SyntaxError", "script.py:1"), (note["type"], note["where"]))
+
+    def test_a_signal_while_threads_are_waited_for(self):
+        """What its handler raises ends the wait, and nothing else."""
+        worker, plain = self.both("""
+            import atexit, os, signal, sys, threading
+            atexit.register(lambda: print("atexit ran", flush=True))
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+            waits = threading.Event()
+            ends = threading._shutdown
+            def shutdown():
+                waits.set()
+                ends()
+            threading._shutdown = shutdown
+            stays = threading.Event()
+            def thread():
+                waits.wait()
+                os.kill(os.getpid(), signal.SIGTERM)
+                stays.wait(60)
+            threading.Thread(target=thread).start()
+            """)
+        self.assertEqual(0, worker[0], worker)
+        self.assertIn("atexit ran", worker[1])
+        self.assertIn("Exception ignored in", worker[1])
+        self.assertEqual((plain[0], True), (worker[0], "atexit ran" in plain[1]), plain)
 
 
 class Threads(unittest.TestCase):
