@@ -65,8 +65,8 @@ void AgentPort::Hear() {
   std::optional<Packet> packet = ReceivePacket(fd_.get());
   if (!packet) return;
   if (packet->closed) {
-      HangUp();
-      calls_.left();
+    HangUp();
+    calls_.left();
     return calls_.waiting();
   }
   const auto request = nlohmann::json::parse(packet->text, nullptr, false);

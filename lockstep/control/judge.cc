@@ -242,7 +242,7 @@ void Judge::TellCommunication(const Progress& progress, Nanos now, std::vector<E
   const trace::CommLog log = Log();
   std::vector<incident::Finding> findings = FindStuck(log);
   stuck_ = !findings.empty();
-  if (findings.empty()) findings = detect::FindSlowness(log, thresholds);
+  if (findings.empty()) findings = detect::JudgeSlowness(log, thresholds).findings;
   for (incident::Finding& finding : findings) {
     const bool anew = !communication_told_.contains(Fingerprint(finding));
     communication_told_[Fingerprint(finding)] = now;

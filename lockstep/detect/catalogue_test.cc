@@ -1,5 +1,6 @@
 // Simulated jobs with every fault and every irregularity of synth/telemetry_fault.h: who is at fault is in what is
 // named, and nobody else is named for certain.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -210,6 +211,49 @@ TEST(Price, SaysAtLeastWhereTheJobMayLoseMore) {
       EXPECT_LE(findings[0].price.share, lost) << fault;
     }
   }
+}
+
+// Of groups of eight whose gradients alone cross hosts: two messages of each way in a step.
+struct LinkJob {
+  double factor = 1, seconds = 120, forward_s = 0.15;
+  const char* fault = "slow_link:rank=16,peer=24";
+
+  std::vector<trace::TrailSnapshot> Take() const {
+    const synth::TelemetryShape shape{
+        .layout = {.tp = 8, .dp = 8}, .forward = Seconds{forward_s}, .backward = Seconds{2 * forward_s}};
+    const auto parsed = synth::ParseTelemetryFault(fmt::format("{},factor={}", fault, factor)).value();
+    synth::Telemetry job = synth::Telemetry::Create(shape, {parsed}, 1).value();
+    job.Run(Seconds{seconds});
+    return job.Take();
+  }
+};
+
+TEST(SlowLinks, AreNamedHoweverLongAStepTakes) {
+  for (const LinkJob& job :
+       {LinkJob{.factor = 20}, LinkJob{.factor = 25}, LinkJob{.factor = 60}, LinkJob{.factor = 300, .seconds = 600},
+        LinkJob{.factor = 10, .forward_s = 0.3}, LinkJob{.factor = 40, .seconds = 300, .forward_s = 1},
+        LinkJob{.factor = 40, .fault = "slow_block:rank=16,peer=23"}}) {
+    std::vector<trace::TrailSnapshot> snapshots = job.Take();
+    LinkJob healthy = job;
+    healthy.factor = 1;
+    const double lost = 1 - StepsPerSecond(snapshots) / StepsPerSecond(healthy.Take());
+    const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots)));
+    ASSERT_EQ(diagnosis.findings.size(), 1u) << job.factor << diagnosis.too_short;
+    EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kCommunicationSlow);
+    EXPECT_NEAR(diagnosis.findings[0].price.share, lost, 0.2 * lost) << job.factor;
+    EXPECT_FALSE(diagnosis.findings[0].price.at_least);
+  }
+}
+
+TEST(SlowLinks, WhereTooFewMessagesAreThereItIsNotKnown) {
+  for (const LinkJob& job : {LinkJob{.factor = 20, .seconds = 10}, LinkJob{.factor = 20, .seconds = 20},
+                             LinkJob{.factor = 1000, .seconds = 200}}) {
+    const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(job.Take()));
+    EXPECT_TRUE(diagnosis.findings.empty()) << TextOf(diagnosis.findings);
+    EXPECT_NE(diagnosis.too_short, "") << job.factor;
+  }
+  const LinkJob healthy{.factor = 1, .seconds = 20};
+  EXPECT_EQ(DiagnoseCommunication(trace::JoinTrails(healthy.Take())).too_short, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -581,11 +581,11 @@ CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresho
 CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresholds& thresholds) {
   CommDiagnosis diagnosis = FindHangs(log, thresholds);
   if (!diagnosis.findings.empty() && !log.moving) return diagnosis;
-  std::vector<Finding> findings = FindSlowness(log, thresholds);
+  auto [findings, too_short] = JudgeSlowness(log, thresholds);
   if (findings.empty()) findings = FindTrend(log, thresholds);
   std::erase_if(diagnosis.findings, [&](const Finding& hang) { return IsExplained(hang, findings); });
   diagnosis.findings.insert(diagnosis.findings.begin(), findings.begin(), findings.end());
-  if (diagnosis.findings.empty()) diagnosis.too_short = TooShortToTell(log, thresholds);
+  if (diagnosis.findings.empty()) diagnosis.too_short = std::move(too_short);
   return diagnosis;
 }
 

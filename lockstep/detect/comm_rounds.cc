@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
 #include <unordered_map>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "lockstep/detect/look_back.h"
 #include "lockstep/trace/collectives.h"
 
@@ -15,29 +17,32 @@ using trace::Collectives;
 using trace::CommLog;
 using trace::CommOp;
 
-// Of the collectives of which enough ops are there that all members may have ended them.
-std::vector<Round> RoundsOf(const CommLog& log, const Collectives& collectives) {
+bool AreNearlyAll(size_t parts, size_t members) { return parts >= 2 && 4 * parts >= 3 * members; }
+
+// With the parts of those of which enough ops are there.
+std::vector<Round> Collect(const CommLog& log, const Collectives& collectives) {
   std::vector<Round> rounds(collectives.size());
   for (uint32_t one = 0; one < rounds.size(); ++one) {
     const auto [communicator, sequence] = collectives.KeyOf(one);
     rounds[one].communicator = communicator;
     rounds[one].sequence = sequence;
     rounds[one].stands_for = log.communicators[communicator].told_one_of;
+    rounds[one].members = log.communicators[communicator].ranks.size();
     const size_t ops = collectives.OpsOf(one);
-    if (ops >= std::max<size_t>(2, log.communicators[communicator].ranks.size())) rounds[one].parts.reserve(ops);
+    if (AreNearlyAll(ops, rounds[one].members)) rounds[one].parts.reserve(ops);
   }
   for (size_t i = 0; i < log.ops.size(); ++i) {
     const CommOp& op = log.ops[i];
     if (collectives.of(i) == Collectives::kNone || op.created_ns < 0) continue;
     Round& round = rounds[collectives.of(i)];
-    if (round.parts.capacity() == 0) continue;
-    if (round.parts.empty()) {
+    if (round.began_ns < 0) {
       round.function = op.function;
       round.began_ns = op.created_ns;
     }
+    round.began_ns = std::min(round.began_ns, op.created_ns);
+    if (round.parts.capacity() == 0) continue;
     round.bytes = std::max(round.bytes, op.bytes);
     round.ring = round.ring || op.ring;
-    round.began_ns = std::min(round.began_ns, op.created_ns);
     round.parts.push_back({op.rank, op.created_ns, op.created_ns + op.duration_ns, op.alone_ns});
   }
   return rounds;
@@ -49,6 +54,22 @@ void Order(std::vector<Part>& parts) {
   const auto twice =
       std::unique(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.rank == b.rank; });
   parts.erase(twice, parts.end());  // what was told twice
+}
+
+// Those before all members have told of any: records of some begin later, so that more than a few are not known.
+// `in_order`: by communicator and sequence; or the other way round, where records of some end sooner.
+template <typename InOrder>
+void LeaveOutBefore(const InOrder& in_order, std::vector<Round>& rounds) {
+  constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+  uint32_t communicator = kNone;
+  absl::flat_hash_set<int> seen;
+  for (const uint32_t one : in_order) {
+    Round& round = rounds[one];
+    if (std::exchange(communicator, round.communicator) != round.communicator) seen.clear();
+    if (seen.size() >= round.members) continue;
+    for (const Part& part : round.parts) seen.insert(part.rank);
+    if (seen.size() < round.members) round.parts.clear();
+  }
 }
 
 // What the members of each did by themselves before it, at the least. A library knows of its own collectives alone:
@@ -71,18 +92,40 @@ std::vector<Stretch> StretchesOf(const std::vector<Round>& rounds) {
   return stretches;
 }
 
+// By communicator: from the first of the newest rounds to the last. Of one that has none, all since they began.
+std::vector<int64_t> ToldOf(const Rounds& rounds, const std::vector<Round>& of_collectives, size_t communicators) {
+  constexpr int64_t kNone = -1;
+  std::vector<int64_t> first(communicators, kNone), told(communicators);
+  for (const Round& round : rounds.newest()) {
+    int64_t& from = first[round.communicator];
+    from = from == kNone ? round.place : std::min(from, round.place);
+    told[round.communicator] = std::max(told[round.communicator], round.place + 1);
+  }
+  for (size_t i = 0; i < communicators; ++i) told[i] -= std::max<int64_t>(0, first[i]);
+  for (const Round& round : of_collectives)
+    if (round.members >= 2 && first[round.communicator] == kNone && round.began_ns >= rounds.begin_ns)
+      ++told[round.communicator];
+  return told;
+}
+
 }  // namespace
 
-Rounds NewestRounds(const trace::CommLog& log, const CommThresholds& thresholds) {
+Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds) {
   const Collectives collectives(log.ops);
-  std::vector<Round> of_collectives = RoundsOf(log, collectives);
-  Rounds rounds;
-  for (const uint32_t one : collectives.InOrder()) {
+  std::vector<Round> of_collectives = Collect(log, collectives);
+  const std::vector<uint32_t> in_order = collectives.InOrder();
+  std::vector<int64_t> places(log.communicators.size());
+  for (const uint32_t one : in_order) {
     Round& round = of_collectives[one];
+    round.place = places[round.communicator]++;
     Order(round.parts);
-    if (round.parts.size() >= 2 && round.parts.size() == log.communicators[round.communicator].ranks.size())
-      rounds.all.push_back(std::move(round));
+    if (!AreNearlyAll(round.parts.size(), round.members)) round.parts.clear();
   }
+  LeaveOutBefore(in_order, of_collectives);
+  LeaveOutBefore(std::views::reverse(in_order), of_collectives);
+  Rounds rounds;
+  for (const uint32_t one : in_order)
+    if (!of_collectives[one].parts.empty()) rounds.all.push_back(std::move(of_collectives[one]));
   std::stable_sort(rounds.all.begin(), rounds.all.end(),
                    [](const Round& a, const Round& b) { return a.began_ns < b.began_ns; });
   for (const Round& round : rounds.all)
@@ -90,13 +133,11 @@ Rounds NewestRounds(const trace::CommLog& log, const CommThresholds& thresholds)
   const LookBack back = LookBackTo(StretchesOf(rounds.all), log.reported.size());
   rounds.share = back.share;
   const int64_t begin = rounds.end_ns - ToNanos(thresholds.window).value;
-  auto first =
-      std::find_if(rounds.all.begin(), rounds.all.end(), [&](const Round& round) { return round.began_ns >= begin; });
-  first = std::min(first, rounds.all.begin() + static_cast<std::ptrdiff_t>(back.first));
-  const auto enough = static_cast<std::ptrdiff_t>(std::min(thresholds.window_ops, rounds.all.size()));
-  first = std::min(first, rounds.all.end() - enough);
-  rounds.all.erase(rounds.all.begin(), first);
-  if (!rounds.all.empty()) rounds.begin_ns = rounds.all.front().began_ns;
+  const auto in_window = std::ranges::find_if(rounds.all, [&](const Round& round) { return round.began_ns >= begin; });
+  const size_t enough = rounds.all.size() - std::min(thresholds.window_ops, rounds.all.size());
+  rounds.first = std::min({static_cast<size_t>(in_window - rounds.all.begin()), back.first, enough});
+  if (!rounds.all.empty()) rounds.begin_ns = rounds.newest().front().began_ns;
+  rounds.told = ToldOf(rounds, of_collectives, log.communicators.size());
   return rounds;
 }
 

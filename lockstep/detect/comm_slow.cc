@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "lockstep/detect/comm_rounds.h"
 #include "lockstep/detect/slow_link.h"
 #include "lockstep/detect/slow_rank.h"
@@ -20,36 +22,79 @@ int RanksOf(const trace::CommLog& log) {
 }
 
 bool AreEnough(const Rounds& rounds, const CommThresholds& thresholds) {
-  return rounds.all.size() >= thresholds.window_ops &&
+  return rounds.newest().size() >= thresholds.window_ops &&
          rounds.length_ns() >= std::max<int64_t>(1, ToNanos(thresholds.least).value);
 }
 
-}  // namespace
+// Of the newest collectives of which anything is told.
+struct Known {
+  std::vector<int> hardly;  // ranks, of more than half of whose collectives nothing can be judged
+  bool all = true;          // but for a few
+};
 
-std::vector<incident::Finding> FindSlowness(const trace::CommLog& log, const CommThresholds& thresholds) {
-  const Rounds rounds = NewestRounds(log, thresholds);
-  if (!AreEnough(rounds, thresholds)) return {};
-  std::vector<incident::Finding> findings = FindSlowRanks(log, rounds, thresholds);
-  std::vector<incident::Finding> links = FindSlowLinks(log, rounds, thresholds);
-  std::move(links.begin(), links.end(), std::back_inserter(findings));
-  for (incident::Finding& finding : findings) finding.price.ranks = RanksOf(log);
-  return findings;
+Known KnownOf(const trace::CommLog& log, const Rounds& rounds) {
+  constexpr double kFew = 0.01;
+  absl::flat_hash_map<int, int64_t> told, known;  // by rank
+  for (size_t i = 0; i < log.communicators.size(); ++i)
+    if (rounds.told[i] > 0)
+      for (const int rank : log.communicators[i].ranks) told[rank] += rounds.told[i];
+  for (const Round& round : rounds.newest())
+    for (const Part& part : round.parts) ++known[part.rank];
+  Known result;
+  int64_t all = 0, of_all = 0;
+  for (const auto& [rank, count] : told) {
+    all += count;
+    of_all += known[rank];
+    if (2 * known[rank] < count) result.hardly.push_back(rank);
+  }
+  std::ranges::sort(result.hardly);
+  result.all = static_cast<double>(all - of_all) <= kFew * static_cast<double>(all);
+  return result;
 }
 
-std::string TooShortToTell(const trace::CommLog& log, const CommThresholds& thresholds) {
-  const Rounds rounds = NewestRounds(log, thresholds);
-  if (rounds.all.empty()) return "";
-  const double seconds = ToSeconds(Nanos{rounds.length_ns()}).value;
-  if (!AreEnough(rounds, thresholds))
+std::string TooFew(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds) {
+  const bool any = std::ranges::any_of(
+      log.ops, [](const trace::CommOp& op) { return op.direction == trace::Direction::kCollective; });
+  const bool ended = std::ranges::any_of(log.counts, [](const trace::CommCount& count) { return count.completed > 0; });
+  if (!any && ended) return "no record of any collective is there, though ranks have ended some: all are lost";
+  const int64_t told = std::accumulate(rounds.told.begin(), rounds.told.end(), int64_t{0});
+  if (told == 0) return "";
+  return fmt::format(
+      "{} collectives known of nearly all members, in {:.1f} s, of {} known of any: whether anybody is slow "
+      "can't be told of fewer than {}, nor of less than {:.3g} s",
+      rounds.newest().size(), ToSeconds(Nanos{rounds.length_ns()}).value, told, thresholds.window_ops,
+      thresholds.least.value);
+}
+
+std::string TooShort(const Rounds& rounds, const Known& known) {
+  if (!known.hardly.empty())
     return fmt::format(
-        "{} collectives that all members ended, in {:.1f} s: whether anybody is slow can't be told of fewer "
-        "than {}, nor of less than {:.3g} s",
-        rounds.all.size(), seconds, thresholds.window_ops, thresholds.least.value);
+        "most records of the collectives of {} rank(s), {} the first of them, or of those that they met, are lost: "
+        "whether they are slow can't be told",
+        known.hardly.size(), known.hardly.front());
   if (rounds.share >= 1) return "";
+  const double seconds = ToSeconds(Nanos{rounds.length_ns()}).value;
   return fmt::format(
       "collectives of {:.0f} s: ranks are by themselves for so long between two that whether anybody is "
       "slow can't be told of less than {:.0f} s",
       seconds, seconds / rounds.share);
+}
+
+}  // namespace
+
+SlownessVerdict JudgeSlowness(const trace::CommLog& log, const CommThresholds& thresholds) {
+  const Rounds rounds = RoundsOf(log, thresholds);
+  if (!AreEnough(rounds, thresholds)) return {{}, TooFew(log, rounds, thresholds)};
+  SlownessVerdict verdict;
+  verdict.findings = FindSlowRanks(log, rounds, thresholds);
+  SlowLinks links = FindSlowLinks(log, rounds, thresholds);
+  const Known known = KnownOf(log, rounds);
+  for (incident::Finding& link : links.findings) link.price.at_least = !known.all;
+  std::ranges::move(links.findings, std::back_inserter(verdict.findings));
+  for (incident::Finding& finding : verdict.findings) finding.price.ranks = RanksOf(log);
+  verdict.too_short = TooShort(rounds, known);
+  if (verdict.too_short.empty()) verdict.too_short = std::move(links.too_few);
+  return verdict;
 }
 
 }  // namespace lockstep::detect

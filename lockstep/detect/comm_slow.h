@@ -19,11 +19,15 @@
 
 namespace lockstep::detect {
 
-std::vector<incident::Finding> FindSlowness(const trace::CommLog& log, const CommThresholds& thresholds);
+struct SlownessVerdict {
+  std::vector<incident::Finding> findings;
+  // Why it does not tell, where it has no findings, that nothing is slow: too few collectives, or too many that are not
+  // known of nearly all members; ways that look slow by too few messages; or it does not reach back far enough for
+  // steps as long as those of its job. Empty: it does tell, or has no times at all.
+  std::string too_short;
+};
 
-// Why a log in which nothing is slow does not tell that nothing is: it has too few collectives, or does not reach back
-// far enough for steps as long as those of its job. Empty: it does tell, or has no times at all.
-std::string TooShortToTell(const trace::CommLog& log, const CommThresholds& thresholds);
+SlownessVerdict JudgeSlowness(const trace::CommLog& log, const CommThresholds& thresholds);
 
 // Over the whole log: the steps take longer from some moment on until the end. Nobody is named; asked where nobody is
 // to be, it is an answer of its own.

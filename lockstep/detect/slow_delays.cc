@@ -56,7 +56,7 @@ bool AddWire(const Transfers& transfers, const Round& round, Collected& delays) 
     if (transfer->direction != Direction::kSend || transfer->wire_ns < 0) continue;
     any = true;
     const MessageClass alike{MagnitudeOf(transfer->bytes / transfer->count), MessageClass::Measure::kWire,
-                             round.function, round.parts.size()};
+                             round.function, round.members};
     const double messages = transfer->count, all = static_cast<double>(round.stands_for);
     delays[alike].push_back(
         {{transfer->rank, transfer->peer, transfer->port},
@@ -69,7 +69,7 @@ bool AddWire(const Transfers& transfers, const Round& round, Collected& delays) 
 // some pieces are empty, and left out.
 size_t PiecesOf(const trace::CommLog& log, const Round& round) {
   const bool twice = round.function < log.functions.size() && log.functions[round.function] == "all_reduce";
-  return (twice ? 2 : 1) * (round.parts.size() - 1);
+  return (twice ? 2 : 1) * (round.members - 1);
 }
 
 // How long the first message of each way was under way. Only where each member hears from one other, and sends it
@@ -83,8 +83,8 @@ void AddFirst(const trace::CommLog& log, const Transfers& transfers, const Round
     if (known->peer != transfer->peer) return;
     if (!round.ring && transfer->count < PiecesOf(log, round)) return;
   }
-  if (!round.ring && of_rank.size() != round.parts.size()) return;
-  const MessageClass alike{MagnitudeOf(round.bytes), MessageClass::Measure::kFirst, round.function, round.parts.size()};
+  if (!round.ring && of_rank.size() != round.members) return;
+  const MessageClass alike{MagnitudeOf(round.bytes), MessageClass::Measure::kFirst, round.function, round.members};
   const auto all = static_cast<double>(round.stands_for);
   for (const auto& [rank, transfer] : of_rank) {
     if (transfer->first_ns < 0) continue;
@@ -103,7 +103,7 @@ void AddFirst(const trace::CommLog& log, const Transfers& transfers, const Round
 void AddWireAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays) {
   for (const CommTransfer& send : log.transfers) {
     if (send.sequence != CommTransfer::kAlone || send.direction != Direction::kSend || send.count == 0 ||
-        send.wire_ns < 0 || send.ended_ns < rounds.begin_ns || send.ended_ns > rounds.end_ns)
+        send.wire_ns < 0 || send.ended_ns > rounds.end_ns)
       continue;
     const MessageClass alike{MagnitudeOf(send.bytes / send.count), MessageClass::Measure::kWire};
     const double took = static_cast<double>(send.wire_ns), messages = send.count;
@@ -146,7 +146,7 @@ void AddAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays
   std::map<std::tuple<uint32_t, int, int>, Lane> lanes;  // by communicator, sender and receiver
   for (const CommOp& op : log.ops) {
     if (op.direction == Direction::kCollective || op.state != trace::OpState::kCompleted || op.peer < 0 ||
-        op.created_ns < rounds.begin_ns || op.duration_ns < 0 || EndOf(op) > rounds.end_ns || op.held_up_ns < 0)
+        op.created_ns < 0 || op.duration_ns < 0 || EndOf(op) > rounds.end_ns || op.held_up_ns < 0)
       continue;
     const bool sends = op.direction == Direction::kSend;
     Lane& lane = lanes[{op.communicator, sends ? op.rank : op.peer, sends ? op.peer : op.rank}];

@@ -37,7 +37,7 @@ struct WayDelays {
 // The ways of each class ascending.
 using Delays = std::map<MessageClass, std::vector<WayDelays>>;
 
-// Those of the rounds, and of the sends outside of collectives that lie in the same time.
+// Those of all rounds, and of the sends outside of collectives up to their end.
 Delays DelaysOf(const trace::CommLog& log, const Rounds& rounds);
 
 }  // namespace lockstep::detect

@@ -1,6 +1,11 @@
 #include "lockstep/detect/slow_link.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <span>
 #include <utility>
 
 #include "lockstep/base/median.h"
@@ -11,9 +16,11 @@
 namespace lockstep::detect {
 namespace {
 
-// Whether it is above in each of the newest three quarters. `samples` are in their order.
-bool Lasts(const std::vector<DelaySample>& samples, double limit) {
-  constexpr size_t kSpans = 4;
+constexpr size_t kSpans = 4;
+using Samples = std::span<const DelaySample>;  // in their order
+
+// Whether it is above in each of the newest three quarters.
+bool Lasts(Samples samples, double limit) {
   for (size_t span = 1; span < kSpans; ++span) {
     std::vector<double> times;
     for (size_t i = samples.size() * span / kSpans; i < samples.size() * (span + 1) / kSpans; ++i)
@@ -23,68 +30,152 @@ bool Lasts(const std::vector<DelaySample>& samples, double limit) {
   return true;
 }
 
-std::vector<double> NsOf(const std::vector<DelaySample>& samples) {
+std::vector<double> NsOf(Samples samples) {
   std::vector<double> ns;
   ns.reserve(samples.size());
   for (const DelaySample& sample : samples) ns.push_back(sample.ns);
   return ns;
 }
 
+// The time over which ways of a class are looked at.
+struct Window {
+  int64_t begin_ns, end_ns;
+
+  double length_ns() const { return static_cast<double>(end_ns - begin_ns); }
+  Samples Of(const std::vector<DelaySample>& samples) const {
+    return {std::ranges::lower_bound(samples, begin_ns, {}, &DelaySample::at_ns), samples.end()};
+  }
+  // In each of its newest three quarters: what came up at its beginning alone is over.
+  bool IsFilledBy(Samples samples) const {
+    for (size_t span = 1; span < kSpans; ++span) {
+      const auto edge = [&](size_t i) {
+        return begin_ns + (end_ns - begin_ns) * static_cast<int64_t>(i) / static_cast<int64_t>(kSpans);
+      };
+      const auto found = std::ranges::lower_bound(samples, edge(span), {}, &DelaySample::at_ns);
+      if (found == samples.end() || found->at_ns > edge(span + 1)) return false;
+    }
+    return true;
+  }
+};
+
+struct OfWay {
+  Way way;
+  Samples samples;
+  double median_ns;
+};
+
 struct Usual {
   double ns, noise_ns;
 };
 
 // Of like ways: that of their faster quarter, since two ways of three may be slow.
-Usual UsualOf(const std::vector<WayDelays>& ways, std::vector<double> medians) {
-  std::vector<double> within;
+Usual UsualOf(const std::vector<OfWay>& ways) {
+  std::vector<double> medians, within;
+  medians.reserve(ways.size());
   within.reserve(ways.size());
-  for (size_t i = 0; i < ways.size(); ++i) within.push_back(RobustDeviation(NsOf(ways[i].samples), medians[i]));
+  for (const OfWay& one : ways) {
+    medians.push_back(one.median_ns);
+    within.push_back(RobustDeviation(NsOf(one.samples), one.median_ns));
+  }
   const size_t quarter = (medians.size() - 1) / 4;
   SelectNth(medians, quarter);
   return {medians[quarter], LowerMedian(std::move(within))};
 }
 
-Ways Judge(const Delays& delays, double whole_ns, const CommThresholds& thresholds) {
-  Ways ways;
-  for (const auto& [alike, of_ways] : delays) {
-    if (of_ways.size() < 2) continue;
-    std::vector<double> medians;
-    medians.reserve(of_ways.size());
-    for (const WayDelays& one : of_ways) medians.push_back(LowerMedian(NsOf(one.samples)));
-    const Usual usual = UsualOf(of_ways, medians);
-    for (size_t i = 0; i < of_ways.size(); ++i) {
-      const auto& [way, samples] = of_ways[i];
-      const double median = medians[i];
-      double lost_ns = 0;
-      for (const DelaySample& sample : samples)
-        lost_ns += std::min((median - usual.ns) * sample.messages, sample.most_ns);
-      const double share = lost_ns / whole_ns;
-      if (median <= thresholds.link_ratio * usual.ns ||
-          median - usual.ns <= thresholds.link_deviation * usual.noise_ns) {
-        int& largest = ways.fine.try_emplace(way, alike.magnitude).first->second;
-        largest = std::max(largest, alike.magnitude);
-        continue;
-      }
-      // Of too few messages, or where they cost too little, nothing is said of the way.
-      if (samples.size() * 3 < thresholds.window_ops || share < thresholds.link_share ||
-          !Lasts(samples, thresholds.link_ratio * usual.ns))
-        continue;
-      Slowness& slowness = ways.slow.try_emplace(way, Slowness{usual.ns, median, 0, alike.magnitude}).first->second;
-      slowness.share = std::min(1.0, slowness.share + share);
+double LostNs(const OfWay& one, const Usual& usual) {
+  return std::accumulate(one.samples.begin(), one.samples.end(), 0.0, [&](double lost, const DelaySample& sample) {
+    return lost + std::min((one.median_ns - usual.ns) * sample.messages, sample.most_ns);
+  });
+}
+
+// Like ways.
+struct JudgedClass {
+  std::vector<std::pair<Way, Slowness>> slow;
+  std::vector<std::pair<Way, Slowness>> too_few;  // look slow, by too few messages to say so
+  std::vector<Way> fine;
+  size_t most = 0;  // messages of a way
+};
+
+JudgedClass JudgeClass(const MessageClass& alike, const std::vector<WayDelays>& delays, const Window& window,
+                       bool is_newest, const CommThresholds& thresholds) {
+  JudgedClass judged;
+  std::vector<OfWay> ways;
+  for (const auto& [way, all] : delays)
+    if (const Samples samples = window.Of(all); !samples.empty()) {
+      ways.push_back({way, samples, LowerMedian(NsOf(samples))});
+      judged.most = std::max(judged.most, samples.size());
     }
+  if (ways.size() < 2) return judged;
+  const Usual usual = UsualOf(ways);
+  for (const OfWay& one : ways) {
+    const double share = LostNs(one, usual) / window.length_ns();
+    if (one.median_ns <= thresholds.link_ratio * usual.ns ||
+        one.median_ns - usual.ns <= thresholds.link_deviation * usual.noise_ns) {
+      judged.fine.push_back(one.way);
+      continue;
+    }
+    if (share < thresholds.link_share) continue;
+    const std::pair<Way, Slowness> found{one.way, {usual.ns, one.median_ns, share, alike.magnitude}};
+    if (3 * one.samples.size() < thresholds.window_ops || !(is_newest || window.IsFilledBy(one.samples)))
+      judged.too_few.push_back(found);
+    else if (Lasts(one.samples, thresholds.link_ratio * usual.ns))
+      judged.slow.push_back(found);
   }
-  for (const auto& [way, slowness] : ways.slow) ways.fine.erase(way);
-  return ways;
+  return judged;
+}
+
+struct Judged {
+  Ways ways;
+  std::map<Way, Slowness> too_few;
+};
+
+// Of what comes up too rarely in the time of the newest rounds to judge it by, twice the time is looked through, and so
+// on: the slower a way, the longer a step takes, and the fewer messages there are.
+Judged Judge(const Delays& delays, const Rounds& rounds, const CommThresholds& thresholds) {
+  Judged judged;
+  for (const auto& [alike, of_ways] : delays) {
+    Window window{rounds.begin_ns, rounds.end_ns};
+    JudgedClass one = JudgeClass(alike, of_ways, window, true, thresholds);
+    const int64_t oldest = rounds.all.front().began_ns;
+    while ((!one.too_few.empty() || 3 * one.most < thresholds.window_ops) && window.begin_ns > oldest) {
+      window.begin_ns = std::max(oldest, window.end_ns - 2 * (window.end_ns - window.begin_ns));
+      one = JudgeClass(alike, of_ways, window, false, thresholds);
+    }
+    for (const Way& way : one.fine) {
+      int& largest = judged.ways.fine.try_emplace(way, alike.magnitude).first->second;
+      largest = std::max(largest, alike.magnitude);
+    }
+    for (const auto& [way, found] : one.slow) {
+      Slowness& slowness =
+          judged.ways.slow.try_emplace(way, Slowness{found.usual_ns, found.ns, 0, alike.magnitude}).first->second;
+      slowness.share = std::min(1.0, slowness.share + found.share);
+    }
+    judged.too_few.insert(one.too_few.begin(), one.too_few.end());
+  }
+  for (const auto& [way, slowness] : judged.ways.slow) {
+    judged.ways.fine.erase(way);
+    judged.too_few.erase(way);
+  }
+  return judged;
+}
+
+std::string TextOf(const std::map<Way, Slowness>& too_few) {
+  if (too_few.empty()) return "";
+  const auto& [way, slowness] = *too_few.begin();
+  return fmt::format(
+      "{} way(s) between ranks look slow, that from rank {} to rank {} the first of them ({:.2f} ms a message, like "
+      "ways "
+      "{:.2f}), by too few messages to tell: a longer log would",
+      too_few.size(), way.from, way.to, slowness.ns / 1e6, slowness.usual_ns / 1e6);
 }
 
 }  // namespace
 
-std::vector<incident::Finding> FindSlowLinks(const trace::CommLog& log, const Rounds& rounds,
-                                             const CommThresholds& thresholds) {
-  const Ways ways = Judge(DelaysOf(log, rounds), static_cast<double>(rounds.length_ns()), thresholds);
-  std::vector<incident::Finding> findings = ExplainSlowWays(ways, log.hosts);
-  for (incident::Finding& finding : findings) finding.since = Nanos{rounds.begin_ns};
-  return findings;
+SlowLinks FindSlowLinks(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds) {
+  const Judged judged = Judge(DelaysOf(log, rounds), rounds, thresholds);
+  SlowLinks links{ExplainSlowWays(judged.ways, log.hosts), TextOf(judged.too_few)};
+  for (incident::Finding& finding : links.findings) finding.since = Nanos{rounds.begin_ns};
+  return links;
 }
 
 }  // namespace lockstep::detect

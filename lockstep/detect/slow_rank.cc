@@ -38,6 +38,7 @@ struct Excess {
   Waited waited;
   absl::btree_map<uint32_t, int64_t> waited_for_ns;  // by the member that came in the middle; by communicator
   int64_t rounds = 0;
+  bool at_least = false;  // what is not known of it may have been more
 
   int64_t sum() const { return Sum(alone_ns); }
   int64_t waited_for() const {
@@ -48,31 +49,62 @@ struct Excess {
 
 using ByRank = std::vector<std::pair<int, Excess>>;  // ascending
 
-ByRank ExcessOfRanks(const Rounds& rounds) {
-  absl::flat_hash_map<int, Excess> of_ranks;
-  for (const Round& round : rounds.all) {
-    if (std::any_of(round.parts.begin(), round.parts.end(), [](const Part& part) { return part.alone_ns < 0; }))
-      continue;
-    std::vector<int64_t> alone, came;
-    alone.reserve(round.parts.size());
-    came.reserve(round.parts.size());
+// In the rounds of one communicator.
+struct ExcessInOne {
+  Spans alone_ns{}, longest_ns{};
+  int64_t waited_for_ns = 0, rounds = 0;
+  int64_t known = 0;  // those, too, of which nobody knows how long its members were alone
+};
+
+absl::flat_hash_map<std::pair<int, uint32_t>, ExcessInOne> ExcessByCommunicator(const Rounds& rounds) {
+  absl::flat_hash_map<std::pair<int, uint32_t>, ExcessInOne> all;  // by rank and communicator
+  std::vector<int64_t> alone, came;
+  for (const Round& round : rounds.newest()) {
+    alone.clear();
+    came.clear();
     for (const Part& part : round.parts) {
       alone.push_back(part.alone_ns);
       came.push_back(part.came_ns);
     }
+    const bool is_known = std::ranges::all_of(alone, [](int64_t ns) { return ns >= 0; });
     // The lower ones: of two members the faster is the measure.
-    const int64_t usual = LowerMedian(std::move(alone)), middle = LowerMedian(std::move(came));
+    const int64_t usual = LowerMedian(alone), middle = LowerMedian(came);
     const int64_t into = round.began_ns - rounds.begin_ns;
     const size_t span =
         std::min(kSpans - 1, static_cast<size_t>(into * static_cast<int64_t>(kSpans) / rounds.length_ns()));
     for (const Part& part : round.parts) {
-      Excess& excess = of_ranks[part.rank];
+      ExcessInOne& excess = all[{part.rank, round.communicator}];
+      ++excess.known;
+      if (!is_known) continue;
       const int64_t beyond = (part.alone_ns - usual) * round.stands_for;
       excess.alone_ns[span] += beyond;
       excess.longest_ns[span] = std::max(excess.longest_ns[span], beyond);
-      excess.waited_for_ns[round.communicator] += std::max<int64_t>(0, part.came_ns - middle) * round.stands_for;
+      excess.waited_for_ns += std::max<int64_t>(0, part.came_ns - middle) * round.stands_for;
       ++excess.rounds;
     }
+  }
+  return all;
+}
+
+// A collective of which the rank's record, or too many others', are lost counts as those that are known do; but no more
+// of them than these are.
+ByRank ExcessOfRanks(const Rounds& rounds) {
+  constexpr double kMost = 2;
+  absl::flat_hash_map<int, Excess> of_ranks;
+  for (const auto& [of, in_one] : ExcessByCommunicator(rounds)) {
+    if (in_one.rounds == 0) continue;
+    const double told = static_cast<double>(rounds.told[of.second]) / static_cast<double>(in_one.known);
+    const auto whole = [&](int64_t ns) {
+      return static_cast<int64_t>(std::round(static_cast<double>(ns) * std::min(told, kMost)));
+    };
+    Excess& excess = of_ranks[of.first];
+    for (size_t span = 0; span < kSpans; ++span) {
+      excess.alone_ns[span] += whole(in_one.alone_ns[span]);
+      excess.longest_ns[span] = std::max(excess.longest_ns[span], whole(in_one.longest_ns[span]));
+    }
+    excess.waited_for_ns[of.second] = whole(in_one.waited_for_ns);
+    excess.rounds += in_one.rounds;
+    excess.at_least = excess.at_least || told > kMost;
   }
   ByRank ascending(std::make_move_iterator(of_ranks.begin()), std::make_move_iterator(of_ranks.end()));
   std::ranges::sort(ascending, {}, &ByRank::value_type::first);
@@ -175,7 +207,8 @@ incident::Price PriceOf(int rank, double share, int64_t whole_ns, const ByRank& 
     least = std::min(least, longest);
   }
   const double lost = ShareOf(std::max(LostByAll(*excess_of(rank), log), least), whole_ns);
-  return {.share = std::min(share, lost), .at_least = pipeline.size() > 1 && lost < share};
+  const bool at_least = (pipeline.size() > 1 && lost < share) || excess_of(rank)->at_least;
+  return {.share = std::min(share, lost), .at_least = at_least};
 }
 
 // How much the ranks differ from each other in their excess.
