@@ -325,6 +325,47 @@ class Saving(Starter):
         self.starter.start_epoch(2, restore=max(self.starter.done()))
         self.assertEqual(self.work(look), (7.0 * 16, 1000.0))
 
+    def test_one_that_lies_otherwise_is_the_same_object_at_the_same_place(self):
+        def halve(tensor):
+            tensor.data = tensor.data[:2]
+
+        def transpose(tensor):
+            tensor.data = tensor.data.t()
+
+        def reread(tensor):
+            tensor.data = tensor.data.view(torch.int32)
+
+        def conjugate(tensor):
+            tensor.data = tensor.data.conj()
+
+        changes = {"resized": lambda tensor: tensor.resize_(2, 4), "transposed": lambda tensor: tensor.t_(), "longer": lambda tensor: tensor.unsqueeze_(0),
+                   "halved": halve, "square": transpose, "reread": reread, "conjugate": conjugate}
+        shapes = {"square": (3, 3)}
+
+        def make():
+            numbers = {key: torch.arange(12.0)[:9 if key == "square" else 12].view(shapes.get(key, (3, 4))).clone() for key in changes}
+            return {**numbers, "conjugate": torch.complex(numbers["conjugate"], numbers["conjugate"])}
+
+        def save():
+            tensors = make()
+            ckpt = lockstep.Checkpoint({"tensors": tensors})
+            ckpt.step(0)
+            before = {key: tensor.data_ptr() for key, tensor in tensors.items()}
+            for key, tensor in tensors.items():
+                changes[key](tensor)
+            assert before == {key: tensor.data_ptr() for key, tensor in tensors.items()}
+            ckpt.step(1)
+            return {key: (str(tensor.dtype), tensor.tolist()) for key, tensor in tensors.items()}
+
+        def restore():
+            tensors = make()
+            lockstep.Checkpoint({"tensors": tensors}).restore()
+            return {key: (str(tensor.dtype), tensor.tolist()) for key, tensor in tensors.items()}
+
+        saved = self.work(save)
+        self.starter.start_epoch(2, restore=(1, 1))
+        self.assertEqual(saved, self.work(restore))
+
     def test_schedulers_accept_the_watched_optimizer_before_and_after(self):
         def both():
             net = nn.Linear(2, 2)
@@ -531,6 +572,27 @@ class Mismatch(Starter):
         self.assertIn("'f' can't be saved: ", self.work(lambda: give({"f": {"function": lambda: 0}})))
         self.assertIn("s: a tensor of layout torch.sparse_coo can't", self.work(lambda: give({"s": torch.eye(2).to_sparse()})))
         self.assertIn("m: a tensor on meta can't be checkpointed", self.work(lambda: give({"m": torch.empty(3, device="meta")})))
+        freed, shrunk, quantized = torch.ones(3), torch.ones(1000), Wrapper(torch.ones(3))
+        freed.storage().resize_(0)
+        shrunk.storage().resize_(10)
+        held = nn.ParameterList([nn.Parameter(quantized, requires_grad=False)])
+        for tensor, name, kind in ((freed, "t", "Tensor"), (shrunk, "t", "Tensor"), (quantized, "t", "Wrapper"), (held, "t.0", "Wrapper")):
+            self.assertIn(f"{name}: a {kind} of shape ", self.work(lambda: give({"t": tensor})))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # lazy modules are new, torch says
+            self.assertIn("l.weight is not made yet", self.work(lambda: give({"l": nn.LazyLinear(2)})))
+
+
+class Wrapper(torch.Tensor if torch else object):
+    """As those that keep their data in other tensors, and have none at their own address."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, kinds, arguments=(), options=None):
+        return Wrapper(arguments[0])
 
 
 class FakeDTensor(torch.Tensor if torch else object):
