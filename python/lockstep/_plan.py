@@ -131,6 +131,10 @@ class Plan:
                 return result
         return _client.OK
 
+    def holders(self):
+        """Names of those that have tensors."""
+        return {holder for holder, *_ in self._names}
+
     def lazy_ones(self, tensors):
         return [tensors[number] for number in self._lazy]
 

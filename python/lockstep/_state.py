@@ -48,7 +48,7 @@ def holder_of(name, value, owned):
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
         return StateDictHolder(name, value)
     if isinstance(value, (dict, list)):
-        return PlainHolder(name, value)
+        return PlainHolder(name, value, owned)
     raise CheckpointError(f"Checkpoint: {name!r} is a {type(value).__name__}; expected a module, an optimizer, a tensor, a generator, an "
                           "object with state_dict() and load_state_dict(), or a dict or list of plain values: wrap it in one")
 

@@ -6,9 +6,11 @@ Of a small state step() copies that, too: so the step is complete when it ends, 
 docs/formats/board.md says how the bytes lie.
 """
 import atexit
+import bisect
 import collections.abc
 import contextlib
 import functools
+import itertools
 import operator
 import pickle
 import struct
@@ -37,7 +39,7 @@ class Checkpoint:
     """Saves `state` after each step() and brings it back with restore(). All calls do nothing when Lockstep did not launch the script.
 
     state: {name: module | optimizer | tensor | torch.Generator | object with state_dict() and load_state_dict() | dict | list}. Such objects that are in
-    a dict or list come back in place too, each by its state_dict() alone, as they do outside of one; its plain values are new ones.
+    a dict or list come back in place too, each by its state_dict() alone, as they do outside of one, and so do parameters; its plain values are new ones.
     The generators of torch, random and numpy are always included. every: save after each `every`-th step. lazy=False copies all in
     step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed.
     Memory that a call frees while it is copied spoils that checkpoint and no more, if faulthandler.enable() came before the first step().
@@ -173,7 +175,8 @@ class Checkpoint:
 
     def _reserve(self):
         """Before the first step is reported: where the buffers don't fit, the script ends now, when nothing is lost yet."""
-        meta, _ = self._capture()
+        meta, tensors = self._capture()
+        self._check_parameters(tensors)
         if not self._make_room(len(meta)):
             from ._tensors import CheckpointError
 
@@ -181,6 +184,28 @@ class Checkpoint:
             another = "ulimit" in why or "vm." in why  # limit than that of Lockstep's
             remedy = "" if another else "; give more with `lockstep run --checkpoint-memory`"
             raise CheckpointError(f"{why}{remedy}, or run without Checkpoint")
+
+    def _check_parameters(self, tensors):
+        """What an optimizer writes and nothing else has would begin anew under an optimizer that goes on."""
+        from . import _state, _tensors
+
+        held = sorted((tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()) for tensor in tensors)
+        begins, ends = [begin for begin, _ in held], list(itertools.accumulate((end for _, end in held), max))
+
+        def is_held(part):  # perhaps as a view into a larger one
+            at = bisect.bisect_right(begins, part.data_ptr()) - 1
+            return part.numel() == 0 or (at >= 0 and part.data_ptr() < ends[at])
+
+        for holder in self._optimizer_holders():
+            for number, parameter in enumerate(holder.parameters()):
+                if not parameter.requires_grad or all(is_held(part) for _, part in _tensors.parts(parameter)):
+                    continue
+                text = (f"{holder.name!r} writes parameter {number}, {_tensors.Layout('', parameter, None)}, which nothing else in Checkpoint has: after a "
+                        "restart it would be as the script makes it, with the optimizer's state of later. Give Checkpoint the module, or the list, that it is in")
+                if not any(isinstance(self._holders[name], _state.StateDictHolder) for name in self._plan.holders()):
+                    raise _tensors.CheckpointError(text)
+                _client.warn(f"{text}, unless an object's state_dict() has a copy of it")
+                break
 
     def _capture(self):
         from . import _plan

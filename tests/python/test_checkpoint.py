@@ -549,8 +549,38 @@ class Mismatch(Starter):
         self.assertIn("the checkpoint of step 4 holds net, but this script gives model", text)
 
     def test_groups(self):
-        text = self.restore_error(lambda: {"o": adam(nn.Linear(2, 3).parameters())}, lambda: {"o": adam([torch.zeros(1)])})
+        def trained():
+            net = nn.Linear(2, 3)
+            return {"net": net, "o": adam(net.parameters())}
+
+        text = self.restore_error(trained, lambda: {"net": nn.Linear(2, 3), "o": adam([torch.zeros(1)])})
         self.assertIn("'o' has parameter groups of [1] in this script but [2] in the checkpoint", text)
+
+    def test_a_parameter_in_a_list(self):
+        text = self.restore_error(lambda: {"p": [nn.Parameter(torch.zeros(3))]}, lambda: {"p": [nn.Parameter(torch.zeros(2))]})
+        self.assertEqual(text, "p.0 is float32 of shape (3,) in the checkpoint but float32 of shape (2,) in this script: "
+                               "restore with the script that wrote it, or start the run afresh")
+
+    def test_a_parameter_that_an_optimizer_writes_and_nothing_has(self):
+        def give(more, grad=True):
+            flat = torch.zeros(4)
+            parameter = nn.Parameter(flat[1:3], requires_grad=grad)
+            try:
+                lockstep.Checkpoint({"o": momentum([parameter]), **more(flat, parameter)}).step(0)
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        def ema(parameter):
+            return Ema(nn.ParameterList([parameter]))
+
+        self.starter.start_epoch(1)
+        self.assertIn("'o' writes parameter 0, float32 of shape (2,), which nothing else in Checkpoint has", self.work(lambda: give(lambda *_: {})))
+        for more in (lambda flat, parameter: {"net": nn.ParameterList([parameter])}, lambda flat, parameter: {"all": {"flat": flat, "small": flat[:1]}}):
+            self.assertIsNone(self.work(lambda: give(more)))
+        self.assertIsNone(self.work(lambda: give(lambda *_: {}, grad=False)))
+        found, said = in_worker(lambda: give(lambda flat, parameter: {"ema": ema(parameter)}))
+        self.assertIsNone(found)
+        self.assertRegex(said, "^lockstep: 'o' writes parameter 0, .* unless an object's state_dict\\(\\) has a copy of it\n$")
 
     def test_corruption(self):
         def flipped():

@@ -483,6 +483,38 @@ class Inside(Starter):
         self.starter.start_epoch(2, restore=(1, 0))
         self.assertIn("with an object of its own at again.0, where this script has none", self.work(restore))
 
+    def test_what_is_trained_comes_back_in_place(self):
+        def make():
+            leaves = [nn.Parameter(torch.ones(2)), torch.ones(2, requires_grad=True), torch.ones(2)]
+            optimizer = momentum(leaves)
+            return {"p": leaves, "d": {"p": {0: leaves[0]}, "plain": torch.ones(2), "grown": torch.ones(1, requires_grad=True)}, "o": optimizer}, leaves
+
+        def train(leaves, optimizer):
+            for leaf in leaves:
+                leaf.grad = leaf.detach() * 2
+            optimizer.step()
+
+        def save():
+            given, leaves = make()
+            ckpt = lockstep.Checkpoint(given)
+            for i in range(3):
+                train(leaves, given["o"])
+                given["d"]["grown"] = torch.ones(i, requires_grad=True)
+                ckpt.step(i)
+            return [leaf.tolist() for leaf in leaves]
+
+        def restore():
+            given, leaves = make()
+            kept, plain = list(leaves), given["d"]["plain"]
+            lockstep.Checkpoint(given).restore()
+            same = [one is other for one, other in zip(given["p"], kept)]
+            return [leaf.tolist() for leaf in kept], [*same, given["d"]["p"][0] is kept[0], given["d"]["plain"] is plain], given["d"]["grown"].tolist()
+
+        self.starter.start_epoch(1)
+        saved, _ = in_worker(save)
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual((saved, [True] * 4 + [False], [1.0, 1.0]), self.work(restore))
+
     def test_one_that_comes_later_is_said_once(self):
         def late():
             state = {}
