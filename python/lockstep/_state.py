@@ -6,6 +6,8 @@ may be copied beside the next forward and backward pass. restore() takes back wh
 memory) in capture's order, and the rest. simplified() is asked of a rest that pickle can't take: (another for it, what is lost with that).
 """
 import hashlib
+import itertools
+import operator
 import os
 import random
 import struct
@@ -53,6 +55,9 @@ def holder_of(name, value, owned):
                           "object with state_dict() and load_state_dict(), or a dict or list of plain values: wrap it in one")
 
 
+_keys, _values = operator.methodcaller("keys"), operator.methodcaller("values")  # those of a scripted module can't be iterated themselves
+
+
 class ModuleHolder:
     """Parameters and persistent buffers of a module tree, each tensor once however often it is used."""
 
@@ -61,19 +66,20 @@ class ModuleHolder:
     def __init__(self, name, module, owned):
         self.name = name
         self.module, self._owned = module, owned
-        self._stamp = None
+        self._stamp, self._folders, self._children, self._skipped = None, [], [], []
+        self._tensors, self._ties = None, None  # ids of all, None's too; for each the place of the first that is the same
         self._fully_sharded = [part for part in module.modules() if hasattr(part, "reshard") and hasattr(part, "unshard")]
 
     def capture(self):
         self._gather_nothing()
-        stamp = self._shape_of_tree()
+        stamp, values = self._look()
         if stamp != self._stamp:
             self._walk()
-            stamp = self._stamp = self._shape_of_tree()
+            stamp, values = self._look()
+            self._stamp = stamp
+        tensors = [values[number] for number in self._numbers]
         if self._sharded:
-            tensors = [part for folder, key in self._places for _, part in parts(folder[key])]
-        else:
-            tensors = [folder[key] for folder, key in self._places]
+            tensors = [part for tensor in tensors for _, part in parts(tensor)]
         rest = {prefix: module.get_extra_state() for prefix, module in self._extra}
         return stamp, tensors, rest
 
@@ -99,28 +105,33 @@ class ModuleHolder:
         for module in self._fully_sharded:
             module.reshard()
 
-    def _shape_of_tree(self):
-        """Equal as long as the same modules have the same keys: cheap enough for every step."""
-        stamp = []
-        for module in self._modules if self._stamp is not None else ():
-            for folder in (module._parameters, module._buffers):
-                stamp.extend(folder.keys())  # that of a scripted module can't be iterated itself
-                stamp.extend([tensor is None for tensor in folder.values()])
-            stamp.extend(map(id, module._modules.values()))
-        return stamp
+    def _look(self):
+        """(what is equal as long as the same modules have the same keys, and the same of these one tensor or none; all values of these): cheap enough for
+        every step."""
+        values = list(itertools.chain.from_iterable(map(_values, self._folders)))
+        tensors = list(map(id, values))
+        if tensors != self._tensors:
+            first = {id(None): -1}
+            self._tensors, self._ties = tensors, [first.setdefault(tensor, number) for number, tensor in enumerate(tensors)]
+        keys = list(itertools.chain.from_iterable(map(_keys, self._folders)))
+        children = list(map(id, itertools.chain.from_iterable(map(_values, self._children))))
+        return [keys, list(map(len, self._folders)), children, list(map(len, self._skipped)), self._ties], values
 
     def _walk(self):
         named = list(self.module.named_modules())
-        self._modules = [module for _, module in named]
         self._extra = [(prefix, module) for prefix, module in named
                        if type(module).get_extra_state is not torch.nn.Module.get_extra_state]
-        self._places, self._wholes, self._names, self._ids, self._sharded, self._stamp = [], [], [], [], False, []
-        seen = set()
+        self._folders = [folder for _, module in named for folder in (module._parameters, module._buffers)]
+        self._children = [module._modules for _, module in named]
+        self._skipped = [module._non_persistent_buffers_set for _, module in named]
+        self._places, self._numbers, self._wholes, self._names, self._ids, self._sharded = [], [], [], [], [], False
+        seen, number = set(), itertools.count()
         for prefix, module in named:
             for folder, skipped in ((module._parameters, ()), (module._buffers, module._non_persistent_buffers_set)):
-                for key, tensor in folder.items():
+                for (key, tensor), at in zip(folder.items(), number):
                     if tensor is not None and key not in skipped and id(tensor) not in seen:
                         seen.add(id(tensor))
+                        self._numbers.append(at)
                         self._add(folder, key, f"{self.name}.{prefix}.{key}" if prefix else f"{self.name}.{key}")
 
     def _add(self, folder, key, name):

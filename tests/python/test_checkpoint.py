@@ -366,6 +366,35 @@ class Saving(Starter):
         self.starter.start_epoch(2, restore=(1, 1))
         self.assertEqual(saved, self.work(restore))
 
+    def test_weights_that_are_tied_no_more_are_both_saved(self):
+        def make(tied):
+            net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.BatchNorm1d(2), nn.Linear(2, 2, bias=False))
+            if tied:
+                net[2].weight = net[0].weight
+            net[1].register_buffer("late", torch.zeros(1), persistent=False)
+            return net
+
+        def save():
+            net = make(tied=True)
+            ckpt = lockstep.Checkpoint({"net": net})
+            ckpt.step(0)
+            net[1].running_mean = torch.ones(2)
+            ckpt.step(1)
+            net[2].weight = nn.Parameter(torch.full((2, 2), 7.0))
+            net[1].register_buffer("late", torch.full((1,), 5.0), persistent=True)
+            ckpt.step(2)
+            return digest(net.state_dict())
+
+        def restore():
+            net = make(tied=False)
+            net[1].register_buffer("late", torch.zeros(1), persistent=True)
+            lockstep.Checkpoint({"net": net}).restore()
+            return digest(net.state_dict())
+
+        saved = self.work(save)
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual(saved, self.work(restore))
+
     def test_schedulers_accept_the_watched_optimizer_before_and_after(self):
         def both():
             net = nn.Linear(2, 2)
