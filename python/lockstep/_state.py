@@ -15,6 +15,7 @@ import sys
 
 import torch
 
+from ._added import Added
 from ._containers import simplified
 from ._holding import _Apart, _Slot, EagerHolder, copy_into, take_out, with_copies  # noqa: F401 (pickles look for the first two here)
 from ._optimizer import OptimizerHolder
@@ -57,9 +58,12 @@ def holder_of(name, value, owned):
 
 _keys, _values = operator.methodcaller("keys"), operator.methodcaller("values")  # those of a scripted module can't be iterated themselves
 
+_ADDED = ("state_dict",)  # no prefix
+
 
 class ModuleHolder:
-    """Parameters and persistent buffers of a module tree, each tensor once however often it is used."""
+    """Parameters and persistent buffers of a module tree, each tensor once however often it is used. In the rest, by prefix, its extra state, and
+    what its own state_dict() adds."""
 
     simplified = staticmethod(simplified)
 
@@ -81,13 +85,16 @@ class ModuleHolder:
         if self._sharded:
             tensors = [part for tensor in tensors for _, part in parts(tensor)]
         rest = {prefix: module.get_extra_state() for prefix, module in self._extra}
-        return stamp, tensors, rest
+        added, self._nested = self._added(), []
+        if added:
+            rest[_ADDED] = len(tensors), take_out(added, self.name, self._nested, tensors)
+        return [stamp, self._nested], tensors, rest
 
     def names(self):
-        return self._names
+        return self._names + self._nested
 
     def lazy(self, index):
-        return self._ids[index] in self._owned
+        return index < len(self._ids) and self._ids[index] in self._owned
 
     def wholes(self):
         """(name, tensor) of the sharded ones that may be copied late: a write to the whole doesn't show in the version of the part."""
@@ -121,6 +128,7 @@ class ModuleHolder:
         named = list(self.module.named_modules())
         self._extra = [(prefix, module) for prefix, module in named
                        if type(module).get_extra_state is not torch.nn.Module.get_extra_state]
+        self._added = Added(self.name, named)
         self._folders = [folder for _, module in named for folder in (module._parameters, module._buffers)]
         self._children = [module._modules for _, module in named]
         self._skipped = [module._non_persistent_buffers_set for _, module in named]
@@ -143,12 +151,16 @@ class ModuleHolder:
             self._ids.append(id(folder[key]))
 
     def restore(self, saved, rest):
+        direct, added = rest.get(_ADDED, (len(saved), {}))
+        added = with_copies(self.name, added, saved)
+        saved = saved[:direct]
         shapes = {layout.name: layout.shape for layout, _ in saved}
         _, tensors, _ = self.capture()
         for (name, _), tensor in zip(self._names, tensors):
             if torch.nn.parameter.is_lazy(tensor) and name in shapes:
                 tensor.materialize(shapes[name])  # as the first forward pass would
         copy_into(self.name, self._names, tensors, saved)
+        self._added.restore(added)
         for prefix, module in self._extra:
             if prefix in rest:
                 module.set_extra_state(rest[prefix])
