@@ -4,7 +4,7 @@ import torch
 from . import _client
 from ._containers import ATOMS, replaced
 from ._holding import _Apart, EagerHolder, name_of, take_out, with_copies
-from ._tensors import CheckpointError, Layout
+from ._tensors import CheckpointError, Layout, overlaps
 
 
 def has_state(value):
@@ -90,7 +90,7 @@ class PlainHolder(EagerHolder):
         """A leaf that no optimizer knows may have become another."""
         if (own.shape, own.dtype) == (item.shape, item.dtype):
             with torch.no_grad():
-                own.copy_(item)
+                own.data = item if overlaps(own) else own.data.copy_(item)
             return own
         if self._is_known(own):
             name = name_of(path)

@@ -87,6 +87,10 @@ class Plan:
         batch.pointers[index] = self._kept[number].data_ptr()
         batch.sizes[index] = self._layouts[number].size
 
+    def has_changed(self):
+        """Whether described() is to be made anew."""
+        return self._described is None
+
     def described(self):
         """The table of tensors and the pickled layout, each behind its length, in the order of the bytes; made anew only when they
         changed.

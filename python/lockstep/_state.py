@@ -15,12 +15,13 @@ import sys
 
 import torch
 
+from . import _client
 from ._added import Added
 from ._containers import simplified
-from ._holding import _Apart, _Slot, EagerHolder, copy_into, take_out, with_copies  # noqa: F401 (pickles look for the first two here)
+from ._holding import _Apart, _Slot, EagerHolder, copy_into, form_of, owned_memory, take_out, with_copies  # noqa: F401 (pickles look for the first two here)
 from ._optimizer import OptimizerHolder
 from ._plain import PlainHolder
-from ._tensors import CheckpointError, is_tensor, parts
+from ._tensors import PLAIN, CheckpointError, check_writable, is_tensor, overlaps, parts
 
 
 def holders_of(state, owned):
@@ -140,7 +141,12 @@ class ModuleHolder:
                     if tensor is not None and key not in skipped and id(tensor) not in seen:
                         seen.add(id(tensor))
                         self._numbers.append(at)
-                        self._add(folder, key, f"{self.name}.{prefix}.{key}" if prefix else f"{self.name}.{key}")
+                        self._add(folder, key, self._name_of(prefix, key))
+                        if folder is module._parameters:
+                            check_writable(self._wholes[-1], tensor)
+
+    def _name_of(self, prefix, key):
+        return f"{self.name}.{prefix}.{key}" if prefix else f"{self.name}.{key}"
 
     def _add(self, folder, key, name):
         self._places.append((folder, key))
@@ -150,11 +156,62 @@ class ModuleHolder:
             self._names.append((name, place))
             self._ids.append(id(folder[key]))
 
+    def expect(self):
+        """Remembers what a restart will have at this place."""
+        forms = self._forms()
+        self._expected = {key: None if form is not None and form[0] else form for key, form in forms.items()}  # of buffers any shape fits
+        self._may_come = {name for name, key, module in self._buffers() if module._buffers[key] is None}
+
+    def misfit(self):
+        """Why a restart would refuse what is saved now; None: it wouldn't."""
+        forms = self._forms()
+        for (name, place), form in forms.items():
+            if (name, place) not in self._expected and name not in self._may_come:
+                return f"it has {name}, which was not there"
+            expected = self._expected.get((name, place))
+            if expected is not None and form is not None and expected != form:
+                return f"{name} is {form[1]}, and was {expected[1]}"
+        gone = self._expected.keys() - forms.keys()
+        return f"{min(name for name, _ in gone)} is no more" if gone else None
+
+    def _forms(self):
+        """{(name, place): (whether it is a buffer, dtype and shape); None of what is not made yet} of each part."""
+        _, tensors, _ = self.capture()
+        buffers = {id(module._buffers[key]) for _, key, module in self._buffers()}
+        return {(name, place): None if torch.nn.parameter.is_lazy(tensor) else (whole in buffers, form_of(tensor))
+                for (name, place), whole, tensor in zip(self._names, self._ids, tensors)}
+
+    def _buffers(self):
+        for prefix, module in self.module.named_modules():
+            for key in module._buffers.keys():
+                if key not in module._non_persistent_buffers_set:
+                    yield self._name_of(prefix, key), key, module
+
+    def _make_fit(self, saved):
+        """Buffers that were None, or of another shape, get what was saved: those of an observer, or a queue that grows, change while the script trains."""
+        saved, told = {layout.name: (layout, view) for layout, view in saved if layout.place is None}, []
+        for name, key, module in self._buffers():
+            own = module._buffers[key]
+            if name not in saved or (own is not None and (type(own) not in PLAIN or torch.nn.parameter.is_lazy(own))):
+                continue
+            layout, view = saved[name]
+            if own is None:
+                module._buffers[key] = with_copies(self.name, _Slot(0), [saved[name]])
+            elif form_of(own) != str(layout):
+                told.append(f"{name} is {layout} and not {form_of(own)}")
+                own.data = owned_memory(view, own.device)
+            elif overlaps(own) and not own.equal(view.to(own.device)):
+                own.data = owned_memory(view, own.device)
+        client = _client.join()
+        if told and (client is None or client.rank == 0):
+            _client.warn(f"{len(told)} buffers of {self.name!r} are as they were saved, and not as this script makes them: {told[0]}")
+
     def restore(self, saved, rest):
         direct, added = rest.get(_ADDED, (len(saved), {}))
         added = with_copies(self.name, added, saved)
         saved = saved[:direct]
         shapes = {layout.name: layout.shape for layout, _ in saved}
+        self._make_fit(saved)
         _, tensors, _ = self.capture()
         for (name, _), tensor in zip(self._names, tensors):
             if torch.nn.parameter.is_lazy(tensor) and name in shapes:
@@ -168,6 +225,17 @@ class ModuleHolder:
 
 class TensorHolder(EagerHolder):
     """One tensor, or this process's shards of one."""
+
+    def expect(self):
+        check_writable(self.name, self._value)
+        self._expected = self._forms()
+
+    def misfit(self):
+        forms = self._forms()
+        return None if forms == self._expected else f"it is {', '.join(forms)}, and was {', '.join(self._expected)}"
+
+    def _forms(self):
+        return [form_of(part) for _, part in parts(self._value)]
 
     def capture(self):
         here = parts(self._value)

@@ -100,6 +100,17 @@ def _is_readable(tensor):
     return tensor.data_ptr() != 0 and (tensor.storage_offset() + last + 1) * tensor.element_size() <= _storage_size(tensor)
 
 
+def overlaps(tensor):
+    """Whether several of its elements are one in memory, as after expand(): torch refuses to write it."""
+    return tensor.layout is torch.strided and any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride()))
+
+
+def check_writable(name, tensor):
+    if not torch.nn.parameter.is_lazy(tensor) and any(overlaps(part) for _, part in parts(tensor)):
+        raise CheckpointError(f"{name}: several elements of a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} are one in memory, as after "
+                              "expand(), so that no restart can write it: give it memory of its own with clone()")
+
+
 def _storage_size(tensor):
     """In bytes. torch 1.13 has no other way to ask, and later ones warn of it."""
     return tensor.untyped_storage().nbytes() if hasattr(tensor, "untyped_storage") else tensor.storage().nbytes()

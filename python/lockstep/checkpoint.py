@@ -72,6 +72,7 @@ class Checkpoint:
             self._ids[name] = id(item)
         self._holders[_RNG] = _state.RngHolder(_RNG, None)
         self._plan = None
+        self._fixed = {}  # holders of what has one form only, by name, until it has another than at restore()
         self._simplified = set()  # names of what pickle could not take as it was
         self._saves, self._capacity = 0, 0
         self._token = None  # since it stepped
@@ -92,6 +93,9 @@ class Checkpoint:
             return -1
         if reshape is not None and not self._replicas:
             self._client.say_other_worlds(_client.CUT)
+        self._fixed = {name: holder for name, holder in self._holders.items() if hasattr(holder, "expect")}
+        for holder in self._fixed.values():
+            holder.expect()
         result, step, meta, tensors = self._client.restore_point()
         if self._client.stepped_by is not None and result != _client.FRESH:
             self._refuse_to_step_back()
@@ -224,7 +228,18 @@ class Checkpoint:
             rests[_RNG]["step"] = self._newest
         if self._plan is None or stamps != self._plan.stamps or not self._plan.update(tensors):
             self._plan = _plan.Plan(stamps, self._names(), tensors)
+        if self._plan.has_changed():
+            self._tell_misfits()
         return self._plan.described() + self._pickle(rests), tensors
+
+    def _tell_misfits(self):
+        """What a restart would refuse is said when it begins, and not hours later."""
+        for name in list(self._fixed):
+            what = self._fixed[name].misfit()
+            if what is not None:
+                del self._fixed[name]
+                _client.warn(f"{name!r} has changed since restore(): {what}. A restart will refuse this, and every later, checkpoint: make that change before "
+                             "restore(), at every start")
 
     def _is_gone(self, name):
         """No dict or list has it any more: asked after those were captured, which come first."""
