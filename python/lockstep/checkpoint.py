@@ -24,6 +24,7 @@ __all__ = ["Checkpoint", "CheckpointError"]
 # copy of it can be torn.
 _TRIAL_SAVES = 2
 _SMALL = 8 << 20  # bytes that the optimizers of a rank write: a millisecond
+_STEPS = 1 << 63  # where the numbers of the board end
 _RNG = "random number generators"  # the holder that every checkpoint has
 
 
@@ -59,6 +60,8 @@ class Checkpoint:
             raise CheckpointError(f"state is a {type(state).__name__}, expected names for what is to be saved: Checkpoint({{'model': model}})")
         if not hasattr(every, "__index__") or every < 1:
             raise CheckpointError(f"every is {every!r}, expected a whole number of steps, at least 1")
+        if _RNG in state:
+            raise CheckpointError(f"{_RNG!r} is the name under which every checkpoint has the generators: give yours another")
         self._replicas = replicas
         if replicas:
             self._client.say_other_worlds(_client.REPLICA)
@@ -151,9 +154,14 @@ class Checkpoint:
     def _count(self, i):
         """Lockstep's number of the script's step `i`, larger than that of any step before."""
         newest = self._client.counted
+        if not -_STEPS < i < _STEPS - max(self._ahead, 0):
+            from ._tensors import CheckpointError
+
+            raise CheckpointError(f"step({i}): expected a number of steps from 0 on, of at most 63 bits")
         if i + self._ahead <= newest:
             if self._ahead == 0 and self._client.rank == 0:
-                _client.warn(f"step {i} comes after step {newest}: Lockstep counts on, and calls it step {newest + 1}")
+                why = f"comes after step {newest}" if newest >= 0 else "is below 0, where steps begin"
+                _client.warn(f"step {i} {why}: Lockstep counts on, and calls it step {newest + 1}")
             self._ahead = newest + 1 - i
         self._newest, self._client.counted = i, i + self._ahead
         return self._client.counted
@@ -179,6 +187,7 @@ class Checkpoint:
 
     def _reserve(self):
         """Before the first step is reported: where the buffers don't fit, the script ends now, when nothing is lost yet."""
+        self._tell_unrestored()
         meta, tensors = self._capture()
         self._check_parameters(tensors)
         if not self._make_room(len(meta)):
@@ -188,6 +197,14 @@ class Checkpoint:
             another = "ulimit" in why or "vm." in why  # limit than that of Lockstep's
             remedy = "" if another else "; give more with `lockstep run --checkpoint-memory`"
             raise CheckpointError(f"{why}{remedy}, or run without Checkpoint")
+
+    def _tell_unrestored(self):
+        if self._newest is not None or self._client.stepped_by is not None or self._client.counted >= 0:
+            return
+        _, step, _, _ = self._client.restore_point()
+        if step >= 0 and self._client.rank == 0:
+            _client.warn(f"this script has not called restore(), though there is a checkpoint of step {step}: it has begun anew, and overwrites that. Call "
+                         "restore() before the first step, and begin behind the step that it returns")
 
     def _check_parameters(self, tensors):
         """What an optimizer writes and nothing else has would begin anew under an optimizer that goes on."""

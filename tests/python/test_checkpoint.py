@@ -218,6 +218,34 @@ class Numbers(Starter):
         self.assertIn("restore() after step()", found[1])
 
 
+    def test_numbers_that_are_none_of_a_step(self):
+        def work(*numbers):
+            ckpt = lockstep.Checkpoint({"v": [1]})
+            ckpt.restore()
+            try:
+                for number in numbers:
+                    ckpt.step(number)
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        for number in (1 << 63, -1 << 63):
+            self.assertEqual(f"step({number}): expected a number of steps from 0 on, of at most 63 bits", self.work(work, number))
+        self.assertEqual((None, "lockstep: step -1 is below 0, where steps begin: Lockstep counts on, and calls it step 0\n"), in_worker(work, -1, 0))
+        self.assertEqual({(1, 0), (1, 1)}, self.starter.done())
+
+    def test_one_that_does_not_restore_is_told(self):
+        def work():
+            lockstep.Checkpoint({"v": [1]}).step(0)
+
+        self.starter.start_epoch(1)
+        self.work(work)
+        self.starter.start_epoch(2, restore=(1, 0))
+        _, said = in_worker(work)
+        self.assertRegex(said, r"^lockstep: this script has not called restore\(\), though there is a checkpoint of step 0: .*\n$")
+        self.assertEqual({(1, 0), (2, 0)}, self.starter.done())
+
+
 class Saving(Starter):
     def setUp(self):
         super().setUp()
@@ -536,7 +564,7 @@ class Mismatch(Starter):
     def test_what_is_no_state(self):
         def work():
             said = []
-            for args, how in (([nn.Linear(2, 3)], {}), ([{}], {"every": 0}), ([{}], {"every": 2.5})):
+            for args, how in (([nn.Linear(2, 3)], {}), ([{}], {"every": 0}), ([{}], {"every": 2.5}), ([{"random number generators": [1]}], {})):
                 try:
                     lockstep.Checkpoint(*args, **how)
                 except lockstep.CheckpointError as error:
@@ -545,7 +573,8 @@ class Mismatch(Starter):
 
         self.starter.start_epoch(1)
         self.assertEqual("state is a Linear, expected names for what is to be saved: Checkpoint({'model': model}); every is 0, expected a whole number "
-                         "of steps, at least 1; every is 2.5, expected a whole number of steps, at least 1", self.work(work))
+                         "of steps, at least 1; every is 2.5, expected a whole number of steps, at least 1; 'random number generators' is the name under which "
+                         "every checkpoint has the generators: give yours another", self.work(work))
 
     def test_shape(self):
         text = self.restore_error(lambda: {"net": nn.Linear(2, 3)}, lambda: {"net": nn.Linear(4, 3)})
