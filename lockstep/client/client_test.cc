@@ -462,6 +462,22 @@ TEST(ClientAlone, AFileUnderTheNumberOfTheSocketIsLeftAlone) {
   for (const int fd : {ends[0], ends[1], file}) close(fd);
 }
 
+// As the addresses of tensors that are wrapped around others.
+TEST_F(Client, BytesAtNoAddressAreRefused) {
+  Join();
+  ls_buffers(client_, 1000);
+  const void* sources[] = {nullptr};
+  const uint64_t bytes[] = {12};
+  int64_t step = 0;
+  for (const auto add : {&ls_save_add_now, &ls_save_add}) {
+    ASSERT_EQ(ls_save_begin(client_, step++, "meta", 4), LS_OK);
+    EXPECT_EQ(add(client_, LS_DEVICE_CPU, nullptr, 12), LS_REFUSED);
+  }
+  ASSERT_EQ(ls_save_begin(client_, step, "meta", 4), LS_OK);
+  EXPECT_EQ(ls_save_add_many(client_, LS_DEVICE_CPU, sources, bytes, 1), LS_REFUSED);
+  EXPECT_STREQ(ls_last_error(), "a tensor has bytes and no memory: it stands for another");
+}
+
 TEST_F(Client, AStateOfNoBytesIsOneToo) {
   Join();
   ASSERT_EQ(ls_buffers(client_, 1000), LS_OK);

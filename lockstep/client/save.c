@@ -48,6 +48,7 @@ static const struct ls_device_ops* cuda_of(struct ls_client* c) {
 /* Finds the place of the next tensor; zeros up to it. NULL: no room (or no device), the save is given up. */
 static struct ls_piece* lay_out(struct ls_client* c, enum ls_device device, const void* from, uint64_t bytes) {
   struct ls_save* save = &c->save;
+  if (from == NULL && bytes != 0) return give_up(c, "a tensor has bytes and no memory: it stands for another"), NULL;
   const uint64_t offset = ls_align(save->end);
   if (offset > ls_slot_capacity(c) || bytes > ls_slot_capacity(c) - offset) {
     return give_up(c, "the state does not fit its buffers: call ls_buffers() with its size first"), NULL;

@@ -74,6 +74,11 @@ def put_back(value, tensors, apart=None):
     return replaced(value, [], put, lambda container: container)
 
 
+def form_of(tensor):
+    """As Layout says it."""
+    return f"{str(tensor.dtype)[len('torch.'):]} of shape {tuple(tensor.shape)}"
+
+
 def owned_memory(view, device="cpu"):
     """A copy of a view into shared memory, with the view's strides."""
     return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype, device=device).copy_(view)

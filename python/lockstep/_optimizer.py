@@ -72,7 +72,19 @@ class OptimizerHolder:
         lazy = len(tensors)
         rest["extra"] = take_out(self.extra(), self.name, nested, tensors)
         self._keys, self._nested, self._lazy = keys, nested, lazy
-        return [keys, nested, lazy], tensors, rest
+        return [keys, nested, lazy, self._group_sizes()], tensors, rest
+
+    def _group_sizes(self):
+        return [len(group["params"]) for group in self.stateful.param_groups]
+
+    def expect(self):
+        """Remembers what a restart will have at this place."""
+        self._expected = self._group_sizes()
+
+    def misfit(self):
+        """Why a restart would refuse what is saved now; None: it wouldn't."""
+        here = self._group_sizes()
+        return None if here == self._expected else f"it has parameter groups of {here}, and had {self._expected}"
 
     def simplified(self, rest):
         """What belongs to no parameter may be anything, a hook say: without what pickle can't take."""
@@ -148,7 +160,7 @@ class OptimizerHolder:
         return count
 
     def _check_groups(self, saved):
-        here = [len(group["params"]) for group in self.stateful.param_groups]
+        here = self._group_sizes()
         if saved != here:
             raise CheckpointError(f"{self.name!r} has parameter groups of {here} in this script but {saved} in the checkpoint: restore with "
                                   "the optimizer that wrote it, or start the run afresh")

@@ -4,7 +4,7 @@ import torch
 from . import _client
 from ._containers import ATOMS, replaced
 from ._holding import _Apart, EagerHolder, name_of, take_out, with_copies
-from ._tensors import CheckpointError
+from ._tensors import CheckpointError, Layout, overlaps
 
 
 def has_state(value):
@@ -30,11 +30,12 @@ def _keeps(module):
 
 
 class PlainHolder(EagerHolder):
-    """A dict or list of plain values, restored in place. `apart`: what is in it of modules, optimizers and the like, {path: object}."""
+    """A dict or list of plain values, restored in place. `apart`: what is in it of modules, optimizers and the like, {path: object}. A parameter in it, or
+    another leaf that is trained, is saved as the other tensors are, and comes back in the one that the script has there, for others know that."""
 
-    def __init__(self, name, value):
+    def __init__(self, name, value, owned=frozenset()):
         super().__init__(name, value)
-        self.apart, self._told = {}, False
+        self.apart, self._told, self._owned = {}, False, owned
         replaced(self._plain(), [name], self._note, lambda container: container)
         self._names_apart = {id(item): path for path, item in self.apart.items()}
         self.held = set(self._names_apart)  # ids of those of `apart` that were in it at the last capture
@@ -70,6 +71,33 @@ class PlainHolder(EagerHolder):
             own.load_state_dict(item.state_dict())
         return own
 
+    def _leaves(self):
+        """{path: tensor} of what this script trains."""
+        found = {}
+
+        def note(item, path):
+            if isinstance(item, torch.Tensor) and item.is_leaf and (item.requires_grad or self._is_known(item)):
+                found[tuple(path)] = item
+            return item
+
+        replaced(self._plain(), [self.name], note, lambda container: container)
+        return found
+
+    def _is_known(self, tensor):
+        return isinstance(tensor, torch.nn.Parameter) or id(tensor) in self._owned
+
+    def _copied(self, own, item, path):
+        """A leaf that no optimizer knows may have become another."""
+        if (own.shape, own.dtype) == (item.shape, item.dtype):
+            with torch.no_grad():
+                own.data = item if overlaps(own) else own.data.copy_(item)
+            return own
+        if self._is_known(own):
+            name = name_of(path)
+            raise CheckpointError(f"{name} is {Layout(name, item, None)} in the checkpoint but {Layout(name, own, None)} in this script: "
+                                  "restore with the script that wrote it, or start the run afresh")
+        return item
+
     def _leave(self, item, path):
         if type(item) in ATOMS:
             return item
@@ -84,20 +112,22 @@ class PlainHolder(EagerHolder):
 
     def restore(self, saved, rest):
         value = with_copies(self.name, rest, saved, self.apart)
-        if self.apart:
-            here = set()
-            value = replaced(value, [self.name], lambda item, path: self._seen(self._fill(item, path), here), lambda container: container)
+        leaves, here = self._leaves(), set()
+
+        def come_back(item, path):
+            own = leaves.get(tuple(path))
+            item = self._copied(own, item, path) if own is not None and isinstance(item, torch.Tensor) else self._fill(item, path)
+            here.add(id(item))
+            return item
+
+        if self.apart or leaves:
+            value = replaced(value, [self.name], come_back, lambda container: container)
             self._tell_missing(here)
         if isinstance(self._value, list):
             self._value[:] = value
         else:
             self._value.clear()
             self._value.update(value)
-
-    @staticmethod
-    def _seen(item, ids):
-        ids.add(id(item))
-        return item
 
     def _tell_missing(self, here):
         missing = [name for name, item in self.apart.items() if id(item) not in here]

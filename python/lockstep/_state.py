@@ -6,6 +6,8 @@ may be copied beside the next forward and backward pass. restore() takes back wh
 memory) in capture's order, and the rest. simplified() is asked of a rest that pickle can't take: (another for it, what is lost with that).
 """
 import hashlib
+import itertools
+import operator
 import os
 import random
 import struct
@@ -13,11 +15,13 @@ import sys
 
 import torch
 
+from . import _client
+from ._added import Added
 from ._containers import simplified
-from ._holding import _Apart, _Slot, EagerHolder, copy_into, take_out, with_copies  # noqa: F401 (pickles look for the first two here)
+from ._holding import _Apart, _Slot, EagerHolder, copy_into, form_of, owned_memory, take_out, with_copies  # noqa: F401 (pickles look for the first two here)
 from ._optimizer import OptimizerHolder
 from ._plain import PlainHolder
-from ._tensors import CheckpointError, is_tensor, parts
+from ._tensors import PLAIN, CheckpointError, check_writable, is_tensor, overlaps, parts
 
 
 def holders_of(state, owned):
@@ -48,40 +52,50 @@ def holder_of(name, value, owned):
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
         return StateDictHolder(name, value)
     if isinstance(value, (dict, list)):
-        return PlainHolder(name, value)
+        return PlainHolder(name, value, owned)
     raise CheckpointError(f"Checkpoint: {name!r} is a {type(value).__name__}; expected a module, an optimizer, a tensor, a generator, an "
                           "object with state_dict() and load_state_dict(), or a dict or list of plain values: wrap it in one")
 
 
+_keys, _values = operator.methodcaller("keys"), operator.methodcaller("values")  # those of a scripted module can't be iterated themselves
+
+_ADDED = ("state_dict",)  # no prefix
+
+
 class ModuleHolder:
-    """Parameters and persistent buffers of a module tree, each tensor once however often it is used."""
+    """Parameters and persistent buffers of a module tree, each tensor once however often it is used. In the rest, by prefix, its extra state, and
+    what its own state_dict() adds."""
 
     simplified = staticmethod(simplified)
 
     def __init__(self, name, module, owned):
         self.name = name
         self.module, self._owned = module, owned
-        self._stamp = None
+        self._stamp, self._folders, self._children, self._skipped = None, [], [], []
+        self._tensors, self._ties = None, None  # ids of all, None's too; for each the place of the first that is the same
         self._fully_sharded = [part for part in module.modules() if hasattr(part, "reshard") and hasattr(part, "unshard")]
 
     def capture(self):
         self._gather_nothing()
-        stamp = self._shape_of_tree()
+        stamp, values = self._look()
         if stamp != self._stamp:
             self._walk()
-            stamp = self._stamp = self._shape_of_tree()
+            stamp, values = self._look()
+            self._stamp = stamp
+        tensors = [values[number] for number in self._numbers]
         if self._sharded:
-            tensors = [part for folder, key in self._places for _, part in parts(folder[key])]
-        else:
-            tensors = [folder[key] for folder, key in self._places]
+            tensors = [part for tensor in tensors for _, part in parts(tensor)]
         rest = {prefix: module.get_extra_state() for prefix, module in self._extra}
-        return stamp, tensors, rest
+        added, self._nested = self._added(), []
+        if added:
+            rest[_ADDED] = len(tensors), take_out(added, self.name, self._nested, tensors)
+        return [stamp, self._nested], tensors, rest
 
     def names(self):
-        return self._names
+        return self._names + self._nested
 
     def lazy(self, index):
-        return self._ids[index] in self._owned
+        return index < len(self._ids) and self._ids[index] in self._owned
 
     def wholes(self):
         """(name, tensor) of the sharded ones that may be copied late: a write to the whole doesn't show in the version of the part."""
@@ -99,29 +113,40 @@ class ModuleHolder:
         for module in self._fully_sharded:
             module.reshard()
 
-    def _shape_of_tree(self):
-        """Equal as long as the same modules have the same keys: cheap enough for every step."""
-        stamp = []
-        for module in self._modules if self._stamp is not None else ():
-            for folder in (module._parameters, module._buffers):
-                stamp.extend(folder.keys())  # that of a scripted module can't be iterated itself
-                stamp.extend([tensor is None for tensor in folder.values()])
-            stamp.extend(map(id, module._modules.values()))
-        return stamp
+    def _look(self):
+        """(what is equal as long as the same modules have the same keys, and the same of these one tensor or none; all values of these): cheap enough for
+        every step."""
+        values = list(itertools.chain.from_iterable(map(_values, self._folders)))
+        tensors = list(map(id, values))
+        if tensors != self._tensors:
+            first = {id(None): -1}
+            self._tensors, self._ties = tensors, [first.setdefault(tensor, number) for number, tensor in enumerate(tensors)]
+        keys = list(itertools.chain.from_iterable(map(_keys, self._folders)))
+        children = list(map(id, itertools.chain.from_iterable(map(_values, self._children))))
+        return [keys, list(map(len, self._folders)), children, list(map(len, self._skipped)), self._ties], values
 
     def _walk(self):
         named = list(self.module.named_modules())
-        self._modules = [module for _, module in named]
         self._extra = [(prefix, module) for prefix, module in named
                        if type(module).get_extra_state is not torch.nn.Module.get_extra_state]
-        self._places, self._wholes, self._names, self._ids, self._sharded, self._stamp = [], [], [], [], False, []
-        seen = set()
+        self._added = Added(self.name, named)
+        self._folders = [folder for _, module in named for folder in (module._parameters, module._buffers)]
+        self._children = [module._modules for _, module in named]
+        self._skipped = [module._non_persistent_buffers_set for _, module in named]
+        self._places, self._numbers, self._wholes, self._names, self._ids, self._sharded = [], [], [], [], [], False
+        seen, number = set(), itertools.count()
         for prefix, module in named:
             for folder, skipped in ((module._parameters, ()), (module._buffers, module._non_persistent_buffers_set)):
-                for key, tensor in folder.items():
+                for (key, tensor), at in zip(folder.items(), number):
                     if tensor is not None and key not in skipped and id(tensor) not in seen:
                         seen.add(id(tensor))
-                        self._add(folder, key, f"{self.name}.{prefix}.{key}" if prefix else f"{self.name}.{key}")
+                        self._numbers.append(at)
+                        self._add(folder, key, self._name_of(prefix, key))
+                        if folder is module._parameters:
+                            check_writable(self._wholes[-1], tensor)
+
+    def _name_of(self, prefix, key):
+        return f"{self.name}.{prefix}.{key}" if prefix else f"{self.name}.{key}"
 
     def _add(self, folder, key, name):
         self._places.append((folder, key))
@@ -131,13 +156,68 @@ class ModuleHolder:
             self._names.append((name, place))
             self._ids.append(id(folder[key]))
 
+    def expect(self):
+        """Remembers what a restart will have at this place."""
+        forms = self._forms()
+        self._expected = {key: None if form is not None and form[0] else form for key, form in forms.items()}  # of buffers any shape fits
+        self._may_come = {name for name, key, module in self._buffers() if module._buffers[key] is None}
+
+    def misfit(self):
+        """Why a restart would refuse what is saved now; None: it wouldn't."""
+        forms = self._forms()
+        for (name, place), form in forms.items():
+            if (name, place) not in self._expected and name not in self._may_come:
+                return f"it has {name}, which was not there"
+            expected = self._expected.get((name, place))
+            if expected is not None and form is not None and expected != form:
+                return f"{name} is {form[1]}, and was {expected[1]}"
+        gone = self._expected.keys() - forms.keys()
+        return f"{min(name for name, _ in gone)} is no more" if gone else None
+
+    def _forms(self):
+        """{(name, place): (whether it is a buffer, dtype and shape); None of what is not made yet} of each part."""
+        _, tensors, _ = self.capture()
+        buffers = {id(module._buffers[key]) for _, key, module in self._buffers()}
+        return {(name, place): None if torch.nn.parameter.is_lazy(tensor) else (whole in buffers, form_of(tensor))
+                for (name, place), whole, tensor in zip(self._names, self._ids, tensors)}
+
+    def _buffers(self):
+        for prefix, module in self.module.named_modules():
+            for key in module._buffers.keys():
+                if key not in module._non_persistent_buffers_set:
+                    yield self._name_of(prefix, key), key, module
+
+    def _make_fit(self, saved):
+        """Buffers that were None, or of another shape, get what was saved: those of an observer, or a queue that grows, change while the script trains."""
+        saved, told = {layout.name: (layout, view) for layout, view in saved if layout.place is None}, []
+        for name, key, module in self._buffers():
+            own = module._buffers[key]
+            if name not in saved or (own is not None and (type(own) not in PLAIN or torch.nn.parameter.is_lazy(own))):
+                continue
+            layout, view = saved[name]
+            if own is None:
+                module._buffers[key] = with_copies(self.name, _Slot(0), [saved[name]])
+            elif form_of(own) != str(layout):
+                told.append(f"{name} is {layout} and not {form_of(own)}")
+                own.data = owned_memory(view, own.device)
+            elif overlaps(own) and not own.equal(view.to(own.device)):
+                own.data = owned_memory(view, own.device)
+        client = _client.join()
+        if told and (client is None or client.rank == 0):
+            _client.warn(f"{len(told)} buffers of {self.name!r} are as they were saved, and not as this script makes them: {told[0]}")
+
     def restore(self, saved, rest):
+        direct, added = rest.get(_ADDED, (len(saved), {}))
+        added = with_copies(self.name, added, saved)
+        saved = saved[:direct]
         shapes = {layout.name: layout.shape for layout, _ in saved}
+        self._make_fit(saved)
         _, tensors, _ = self.capture()
         for (name, _), tensor in zip(self._names, tensors):
             if torch.nn.parameter.is_lazy(tensor) and name in shapes:
                 tensor.materialize(shapes[name])  # as the first forward pass would
         copy_into(self.name, self._names, tensors, saved)
+        self._added.restore(added)
         for prefix, module in self._extra:
             if prefix in rest:
                 module.set_extra_state(rest[prefix])
@@ -145,6 +225,17 @@ class ModuleHolder:
 
 class TensorHolder(EagerHolder):
     """One tensor, or this process's shards of one."""
+
+    def expect(self):
+        check_writable(self.name, self._value)
+        self._expected = self._forms()
+
+    def misfit(self):
+        forms = self._forms()
+        return None if forms == self._expected else f"it is {', '.join(forms)}, and was {', '.join(self._expected)}"
+
+    def _forms(self):
+        return [form_of(part) for _, part in parts(self._value)]
 
     def capture(self):
         here = parts(self._value)

@@ -58,6 +58,12 @@ class Layout:
         if tensor.device.type not in ("cpu", "cuda"):
             raise CheckpointError(f"{name}: a tensor on {tensor.device} can't be checkpointed, only those on cpu and cuda can: "
                                   "give Checkpoint an object whose state_dict() holds it there")
+        if torch.nn.parameter.is_lazy(tensor):
+            raise CheckpointError(f"{name} is not made yet, and so can't be checkpointed: run a forward pass before the first step()")
+        if not _is_readable(tensor):
+            raise CheckpointError(f"{name}: a {type(tensor).__name__} of shape {tuple(tensor.shape)} whose memory is not here can't be checkpointed. It is a "
+                                  "wrapper around other tensors, as quantized weights are, or its storage was freed: give Checkpoint an object whose "
+                                  "state_dict() has what is in it as plain tensors, or leave it out if the script makes it alike at every start")
         self.name = name
         self.dtype = str(tensor.dtype)[len("torch."):]
         self.shape = tuple(tensor.shape)
@@ -84,6 +90,30 @@ class Layout:
     def __str__(self):
         text = f"{self.dtype} of shape {self.shape}"
         return text if self.place is None else f"{text}, {self.place[0]} at {self.place[1:]}"
+
+
+def _is_readable(tensor):
+    """Whether its elements are where it says. One of a wrapper is at address 0, and a storage may be resized under its tensor."""
+    if tensor.numel() == 0:
+        return True
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr() != 0 and (tensor.storage_offset() + last + 1) * tensor.element_size() <= _storage_size(tensor)
+
+
+def overlaps(tensor):
+    """Whether several of its elements are one in memory, as after expand(): torch refuses to write it."""
+    return tensor.layout is torch.strided and any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride()))
+
+
+def check_writable(name, tensor):
+    if not torch.nn.parameter.is_lazy(tensor) and any(overlaps(part) for _, part in parts(tensor)):
+        raise CheckpointError(f"{name}: several elements of a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} are one in memory, as after "
+                              "expand(), so that no restart can write it: give it memory of its own with clone()")
+
+
+def _storage_size(tensor):
+    """In bytes. torch 1.13 has no other way to ask, and later ones warn of it."""
+    return tensor.untyped_storage().nbytes() if hasattr(tensor, "untyped_storage") else tensor.storage().nbytes()
 
 
 def _dense_strides(tensor):
@@ -147,8 +177,8 @@ def as_bytes(tensor, layout):
 
 
 def needs_gathering(tensor, layout):
-    """The bytes aren't in one piece (or not what they mean), so each copy begins with a new tensor."""
-    return (not tensor.is_contiguous() and layout.strides is None) or tensor.is_conj() or tensor.is_neg()
+    """The bytes aren't in one piece (or not what they mean), so each copy begins with a new tensor. Of complex ones .data may be conjugated in place."""
+    return (not tensor.is_contiguous() and layout.strides is None) or tensor.is_complex() or tensor.is_neg()
 
 
 def align(offset):

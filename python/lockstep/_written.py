@@ -30,7 +30,7 @@ class Written(reshape.Saved):
 
     def value(self, name, rank=0):
         """What `rank` gave under `name`: a dict or list, or what the state_dict() of an object was. Of a module its extra state alone, whose tensors
-        load() has. Tensors in it are copies."""
+        load() has, and what its own state_dict() adds. Tensors in it are copies."""
         entries, rests = self._of(rank)
         if name not in rests:
             raise CheckpointError(f"{self._path}: rank {rank} gave no {name!r}: it gave {', '.join(sorted(rests))}")

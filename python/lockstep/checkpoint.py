@@ -6,9 +6,11 @@ Of a small state step() copies that, too: so the step is complete when it ends, 
 docs/formats/board.md says how the bytes lie.
 """
 import atexit
+import bisect
 import collections.abc
 import contextlib
 import functools
+import itertools
 import operator
 import pickle
 import struct
@@ -22,6 +24,7 @@ __all__ = ["Checkpoint", "CheckpointError"]
 # copy of it can be torn.
 _TRIAL_SAVES = 2
 _SMALL = 8 << 20  # bytes that the optimizers of a rank write: a millisecond
+_STEPS = 1 << 63  # where the numbers of the board end
 _RNG = "random number generators"  # the holder that every checkpoint has
 
 
@@ -37,7 +40,7 @@ class Checkpoint:
     """Saves `state` after each step() and brings it back with restore(). All calls do nothing when Lockstep did not launch the script.
 
     state: {name: module | optimizer | tensor | torch.Generator | object with state_dict() and load_state_dict() | dict | list}. Such objects that are in
-    a dict or list come back in place too, each by its state_dict() alone, as they do outside of one; its plain values are new ones.
+    a dict or list come back in place too, each by its state_dict() alone, as they do outside of one, and so do parameters; its plain values are new ones.
     The generators of torch, random and numpy are always included. every: save after each `every`-th step. lazy=False copies all in
     step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed.
     Memory that a call frees while it is copied spoils that checkpoint and no more, if faulthandler.enable() came before the first step().
@@ -57,6 +60,8 @@ class Checkpoint:
             raise CheckpointError(f"state is a {type(state).__name__}, expected names for what is to be saved: Checkpoint({{'model': model}})")
         if not hasattr(every, "__index__") or every < 1:
             raise CheckpointError(f"every is {every!r}, expected a whole number of steps, at least 1")
+        if _RNG in state:
+            raise CheckpointError(f"{_RNG!r} is the name under which every checkpoint has the generators: give yours another")
         self._replicas = replicas
         if replicas:
             self._client.say_other_worlds(_client.REPLICA)
@@ -70,6 +75,7 @@ class Checkpoint:
             self._ids[name] = id(item)
         self._holders[_RNG] = _state.RngHolder(_RNG, None)
         self._plan = None
+        self._fixed = {}  # holders of what has one form only, by name, until it has another than at restore()
         self._simplified = set()  # names of what pickle could not take as it was
         self._saves, self._capacity = 0, 0
         self._token = None  # since it stepped
@@ -90,6 +96,9 @@ class Checkpoint:
             return -1
         if reshape is not None and not self._replicas:
             self._client.say_other_worlds(_client.CUT)
+        self._fixed = {name: holder for name, holder in self._holders.items() if hasattr(holder, "expect")}
+        for holder in self._fixed.values():
+            holder.expect()
         result, step, meta, tensors = self._client.restore_point()
         if self._client.stepped_by is not None and result != _client.FRESH:
             self._refuse_to_step_back()
@@ -145,9 +154,14 @@ class Checkpoint:
     def _count(self, i):
         """Lockstep's number of the script's step `i`, larger than that of any step before."""
         newest = self._client.counted
+        if not -_STEPS < i < _STEPS - max(self._ahead, 0):
+            from ._tensors import CheckpointError
+
+            raise CheckpointError(f"step({i}): expected a number of steps from 0 on, of at most 63 bits")
         if i + self._ahead <= newest:
             if self._ahead == 0 and self._client.rank == 0:
-                _client.warn(f"step {i} comes after step {newest}: Lockstep counts on, and calls it step {newest + 1}")
+                why = f"comes after step {newest}" if newest >= 0 else "is below 0, where steps begin"
+                _client.warn(f"step {i} {why}: Lockstep counts on, and calls it step {newest + 1}")
             self._ahead = newest + 1 - i
         self._newest, self._client.counted = i, i + self._ahead
         return self._client.counted
@@ -173,7 +187,9 @@ class Checkpoint:
 
     def _reserve(self):
         """Before the first step is reported: where the buffers don't fit, the script ends now, when nothing is lost yet."""
-        meta, _ = self._capture()
+        self._tell_unrestored()
+        meta, tensors = self._capture()
+        self._check_parameters(tensors)
         if not self._make_room(len(meta)):
             from ._tensors import CheckpointError
 
@@ -181,6 +197,36 @@ class Checkpoint:
             another = "ulimit" in why or "vm." in why  # limit than that of Lockstep's
             remedy = "" if another else "; give more with `lockstep run --checkpoint-memory`"
             raise CheckpointError(f"{why}{remedy}, or run without Checkpoint")
+
+    def _tell_unrestored(self):
+        if self._newest is not None or self._client.stepped_by is not None or self._client.counted >= 0:
+            return
+        _, step, _, _ = self._client.restore_point()
+        if step >= 0 and self._client.rank == 0:
+            _client.warn(f"this script has not called restore(), though there is a checkpoint of step {step}: it has begun anew, and overwrites that. Call "
+                         "restore() before the first step, and begin behind the step that it returns")
+
+    def _check_parameters(self, tensors):
+        """What an optimizer writes and nothing else has would begin anew under an optimizer that goes on."""
+        from . import _state, _tensors
+
+        held = sorted((tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()) for tensor in tensors)
+        begins, ends = [begin for begin, _ in held], list(itertools.accumulate((end for _, end in held), max))
+
+        def is_held(part):  # perhaps as a view into a larger one
+            at = bisect.bisect_right(begins, part.data_ptr()) - 1
+            return part.numel() == 0 or (at >= 0 and part.data_ptr() < ends[at])
+
+        for holder in self._optimizer_holders():
+            for number, parameter in enumerate(holder.parameters()):
+                if not parameter.requires_grad or all(is_held(part) for _, part in _tensors.parts(parameter)):
+                    continue
+                text = (f"{holder.name!r} writes parameter {number}, {_tensors.Layout('', parameter, None)}, which nothing else in Checkpoint has: after a "
+                        "restart it would be as the script makes it, with the optimizer's state of later. Give Checkpoint the module, or the list, that it is in")
+                if not any(isinstance(self._holders[name], _state.StateDictHolder) for name in self._plan.holders()):
+                    raise _tensors.CheckpointError(text)
+                _client.warn(f"{text}, unless an object's state_dict() has a copy of it")
+                break
 
     def _capture(self):
         from . import _plan
@@ -199,7 +245,18 @@ class Checkpoint:
             rests[_RNG]["step"] = self._newest
         if self._plan is None or stamps != self._plan.stamps or not self._plan.update(tensors):
             self._plan = _plan.Plan(stamps, self._names(), tensors)
+        if self._plan.has_changed():
+            self._tell_misfits()
         return self._plan.described() + self._pickle(rests), tensors
+
+    def _tell_misfits(self):
+        """What a restart would refuse is said when it begins, and not hours later."""
+        for name in list(self._fixed):
+            what = self._fixed[name].misfit()
+            if what is not None:
+                del self._fixed[name]
+                _client.warn(f"{name!r} has changed since restore(): {what}. A restart will refuse this, and every later, checkpoint: make that change before "
+                             "restore(), at every start")
 
     def _is_gone(self, name):
         """No dict or list has it any more: asked after those were captured, which come first."""

@@ -218,6 +218,34 @@ class Numbers(Starter):
         self.assertIn("restore() after step()", found[1])
 
 
+    def test_numbers_that_are_none_of_a_step(self):
+        def work(*numbers):
+            ckpt = lockstep.Checkpoint({"v": [1]})
+            ckpt.restore()
+            try:
+                for number in numbers:
+                    ckpt.step(number)
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        for number in (1 << 63, -1 << 63):
+            self.assertEqual(f"step({number}): expected a number of steps from 0 on, of at most 63 bits", self.work(work, number))
+        self.assertEqual((None, "lockstep: step -1 is below 0, where steps begin: Lockstep counts on, and calls it step 0\n"), in_worker(work, -1, 0))
+        self.assertEqual({(1, 0), (1, 1)}, self.starter.done())
+
+    def test_one_that_does_not_restore_is_told(self):
+        def work():
+            lockstep.Checkpoint({"v": [1]}).step(0)
+
+        self.starter.start_epoch(1)
+        self.work(work)
+        self.starter.start_epoch(2, restore=(1, 0))
+        _, said = in_worker(work)
+        self.assertRegex(said, r"^lockstep: this script has not called restore\(\), though there is a checkpoint of step 0: .*\n$")
+        self.assertEqual({(1, 0), (2, 0)}, self.starter.done())
+
+
 class Saving(Starter):
     def setUp(self):
         super().setUp()
@@ -324,6 +352,76 @@ class Saving(Starter):
         self.work(grow)
         self.starter.start_epoch(2, restore=max(self.starter.done()))
         self.assertEqual(self.work(look), (7.0 * 16, 1000.0))
+
+    def test_one_that_lies_otherwise_is_the_same_object_at_the_same_place(self):
+        def halve(tensor):
+            tensor.data = tensor.data[:2]
+
+        def transpose(tensor):
+            tensor.data = tensor.data.t()
+
+        def reread(tensor):
+            tensor.data = tensor.data.view(torch.int32)
+
+        def conjugate(tensor):
+            tensor.data = tensor.data.conj()
+
+        changes = {"resized": lambda tensor: tensor.resize_(2, 4), "transposed": lambda tensor: tensor.t_(), "longer": lambda tensor: tensor.unsqueeze_(0),
+                   "halved": halve, "square": transpose, "reread": reread, "conjugate": conjugate}
+        shapes = {"square": (3, 3)}
+
+        def make():
+            numbers = {key: torch.arange(12.0)[:9 if key == "square" else 12].view(shapes.get(key, (3, 4))).clone() for key in changes}
+            return {**numbers, "conjugate": torch.complex(numbers["conjugate"], numbers["conjugate"])}
+
+        def save():
+            tensors = make()
+            ckpt = lockstep.Checkpoint({"tensors": tensors})
+            ckpt.step(0)
+            before = {key: tensor.data_ptr() for key, tensor in tensors.items()}
+            for key, tensor in tensors.items():
+                changes[key](tensor)
+            assert before == {key: tensor.data_ptr() for key, tensor in tensors.items()}
+            ckpt.step(1)
+            return {key: (str(tensor.dtype), tensor.tolist()) for key, tensor in tensors.items()}
+
+        def restore():
+            tensors = make()
+            lockstep.Checkpoint({"tensors": tensors}).restore()
+            return {key: (str(tensor.dtype), tensor.tolist()) for key, tensor in tensors.items()}
+
+        saved = self.work(save)
+        self.starter.start_epoch(2, restore=(1, 1))
+        self.assertEqual(saved, self.work(restore))
+
+    def test_weights_that_are_tied_no_more_are_both_saved(self):
+        def make(tied):
+            net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.BatchNorm1d(2), nn.Linear(2, 2, bias=False))
+            if tied:
+                net[2].weight = net[0].weight
+            net[1].register_buffer("late", torch.zeros(1), persistent=False)
+            return net
+
+        def save():
+            net = make(tied=True)
+            ckpt = lockstep.Checkpoint({"net": net})
+            ckpt.step(0)
+            net[1].running_mean = torch.ones(2)
+            ckpt.step(1)
+            net[2].weight = nn.Parameter(torch.full((2, 2), 7.0))
+            net[1].register_buffer("late", torch.full((1,), 5.0), persistent=True)
+            ckpt.step(2)
+            return digest(net.state_dict())
+
+        def restore():
+            net = make(tied=False)
+            net[1].register_buffer("late", torch.zeros(1), persistent=True)
+            lockstep.Checkpoint({"net": net}).restore()
+            return digest(net.state_dict())
+
+        saved = self.work(save)
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual(saved, self.work(restore))
 
     def test_schedulers_accept_the_watched_optimizer_before_and_after(self):
         def both():
@@ -466,7 +564,7 @@ class Mismatch(Starter):
     def test_what_is_no_state(self):
         def work():
             said = []
-            for args, how in (([nn.Linear(2, 3)], {}), ([{}], {"every": 0}), ([{}], {"every": 2.5})):
+            for args, how in (([nn.Linear(2, 3)], {}), ([{}], {"every": 0}), ([{}], {"every": 2.5}), ([{"random number generators": [1]}], {})):
                 try:
                     lockstep.Checkpoint(*args, **how)
                 except lockstep.CheckpointError as error:
@@ -475,7 +573,8 @@ class Mismatch(Starter):
 
         self.starter.start_epoch(1)
         self.assertEqual("state is a Linear, expected names for what is to be saved: Checkpoint({'model': model}); every is 0, expected a whole number "
-                         "of steps, at least 1; every is 2.5, expected a whole number of steps, at least 1", self.work(work))
+                         "of steps, at least 1; every is 2.5, expected a whole number of steps, at least 1; 'random number generators' is the name under which "
+                         "every checkpoint has the generators: give yours another", self.work(work))
 
     def test_shape(self):
         text = self.restore_error(lambda: {"net": nn.Linear(2, 3)}, lambda: {"net": nn.Linear(4, 3)})
@@ -508,8 +607,38 @@ class Mismatch(Starter):
         self.assertIn("the checkpoint of step 4 holds net, but this script gives model", text)
 
     def test_groups(self):
-        text = self.restore_error(lambda: {"o": adam(nn.Linear(2, 3).parameters())}, lambda: {"o": adam([torch.zeros(1)])})
+        def trained():
+            net = nn.Linear(2, 3)
+            return {"net": net, "o": adam(net.parameters())}
+
+        text = self.restore_error(trained, lambda: {"net": nn.Linear(2, 3), "o": adam([torch.zeros(1)])})
         self.assertIn("'o' has parameter groups of [1] in this script but [2] in the checkpoint", text)
+
+    def test_a_parameter_in_a_list(self):
+        text = self.restore_error(lambda: {"p": [nn.Parameter(torch.zeros(3))]}, lambda: {"p": [nn.Parameter(torch.zeros(2))]})
+        self.assertEqual(text, "p.0 is float32 of shape (3,) in the checkpoint but float32 of shape (2,) in this script: "
+                               "restore with the script that wrote it, or start the run afresh")
+
+    def test_a_parameter_that_an_optimizer_writes_and_nothing_has(self):
+        def give(more, grad=True):
+            flat = torch.zeros(4)
+            parameter = nn.Parameter(flat[1:3], requires_grad=grad)
+            try:
+                lockstep.Checkpoint({"o": momentum([parameter]), **more(flat, parameter)}).step(0)
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        def ema(parameter):
+            return Ema(nn.ParameterList([parameter]))
+
+        self.starter.start_epoch(1)
+        self.assertIn("'o' writes parameter 0, float32 of shape (2,), which nothing else in Checkpoint has", self.work(lambda: give(lambda *_: {})))
+        for more in (lambda flat, parameter: {"net": nn.ParameterList([parameter])}, lambda flat, parameter: {"all": {"flat": flat, "small": flat[:1]}}):
+            self.assertIsNone(self.work(lambda: give(more)))
+        self.assertIsNone(self.work(lambda: give(lambda *_: {}, grad=False)))
+        found, said = in_worker(lambda: give(lambda flat, parameter: {"ema": ema(parameter)}))
+        self.assertIsNone(found)
+        self.assertRegex(said, "^lockstep: 'o' writes parameter 0, .* unless an object's state_dict\\(\\) has a copy of it\n$")
 
     def test_corruption(self):
         def flipped():
@@ -531,6 +660,27 @@ class Mismatch(Starter):
         self.assertIn("'f' can't be saved: ", self.work(lambda: give({"f": {"function": lambda: 0}})))
         self.assertIn("s: a tensor of layout torch.sparse_coo can't", self.work(lambda: give({"s": torch.eye(2).to_sparse()})))
         self.assertIn("m: a tensor on meta can't be checkpointed", self.work(lambda: give({"m": torch.empty(3, device="meta")})))
+        freed, shrunk, quantized = torch.ones(3), torch.ones(1000), Wrapper(torch.ones(3))
+        freed.storage().resize_(0)
+        shrunk.storage().resize_(10)
+        held = nn.ParameterList([nn.Parameter(quantized, requires_grad=False)])
+        for tensor, name, kind in ((freed, "t", "Tensor"), (shrunk, "t", "Tensor"), (quantized, "t", "Wrapper"), (held, "t.0", "Wrapper")):
+            self.assertIn(f"{name}: a {kind} of shape ", self.work(lambda: give({"t": tensor})))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # lazy modules are new, torch says
+            self.assertIn("l.weight is not made yet", self.work(lambda: give({"l": nn.LazyLinear(2)})))
+
+
+class Wrapper(torch.Tensor if torch else object):
+    """As those that keep their data in other tensors, and have none at their own address."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, kinds, arguments=(), options=None):
+        return Wrapper(arguments[0])
 
 
 class FakeDTensor(torch.Tensor if torch else object):

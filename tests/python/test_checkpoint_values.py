@@ -483,6 +483,38 @@ class Inside(Starter):
         self.starter.start_epoch(2, restore=(1, 0))
         self.assertIn("with an object of its own at again.0, where this script has none", self.work(restore))
 
+    def test_what_is_trained_comes_back_in_place(self):
+        def make():
+            leaves = [nn.Parameter(torch.ones(2)), torch.ones(2, requires_grad=True), torch.ones(2)]
+            optimizer = momentum(leaves)
+            return {"p": leaves, "d": {"p": {0: leaves[0]}, "plain": torch.ones(2), "grown": torch.ones(1, requires_grad=True)}, "o": optimizer}, leaves
+
+        def train(leaves, optimizer):
+            for leaf in leaves:
+                leaf.grad = leaf.detach() * 2
+            optimizer.step()
+
+        def save():
+            given, leaves = make()
+            ckpt = lockstep.Checkpoint(given)
+            for i in range(3):
+                train(leaves, given["o"])
+                given["d"]["grown"] = torch.ones(i, requires_grad=True)
+                ckpt.step(i)
+            return [leaf.tolist() for leaf in leaves]
+
+        def restore():
+            given, leaves = make()
+            kept, plain = list(leaves), given["d"]["plain"]
+            lockstep.Checkpoint(given).restore()
+            same = [one is other for one, other in zip(given["p"], kept)]
+            return [leaf.tolist() for leaf in kept], [*same, given["d"]["p"][0] is kept[0], given["d"]["plain"] is plain], given["d"]["grown"].tolist()
+
+        self.starter.start_epoch(1)
+        saved, _ = in_worker(save)
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual((saved, [True] * 4 + [False], [1.0, 1.0]), self.work(restore))
+
     def test_one_that_comes_later_is_said_once(self):
         def late():
             state = {}
@@ -579,6 +611,223 @@ class Inside(Starter):
         self.assertEqual((7, 0.5, 9), (int(optimizer.state[net.weight]["step"]), optimizer.param_groups[0]["lr"], given["all"]["epoch"]))
         self.assertIs(net, given["all"]["net"])
         self.assertNotIn("all.net", "".join(said))
+
+
+class Kept(nn.Linear if nn else object):
+    """Counts in _save_to_state_dict(); `others` is a tensor of no name."""
+
+    def __init__(self):
+        super().__init__(2, 2)
+        self.count, self.others = 0, torch.zeros(2)
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination.update({prefix + "count": self.count, prefix + "others": self.others})
+
+    def _load_from_state_dict(self, state, prefix, *others):
+        self.count, self.others = state.pop(prefix + "count"), state.pop(prefix + "others")
+        super()._load_from_state_dict(state, prefix, *others)
+
+
+class Metric(nn.Module if nn else object):
+    """All in plain attributes."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.others = 0, torch.zeros(2)
+
+    def state_dict(self, *args, destination=None, prefix="", **options):
+        state = super().state_dict(*args, destination=destination, prefix=prefix, **options)
+        state.update({prefix + "count": self.count, prefix + "others": self.others.clone()})
+        return state
+
+    def _load_from_state_dict(self, state, prefix, *others):
+        self.count, self.others = state.pop(prefix + "count"), state.pop(prefix + "others")
+
+
+class Renaming(nn.Module if nn else object):
+    """As whoever strips a wrapper from names, or leaves out what is frozen."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def state_dict(self, *args, **options):
+        return {f"stripped.{key}": value for key, value in self.inner.state_dict(*args, **options).items()}
+
+    def load_state_dict(self, state, strict=True):
+        return self.inner.load_state_dict({key[len("stripped."):]: value for key, value in state.items()}, strict)
+
+
+class Failing(nn.Linear if nn else object):
+    def state_dict(self, *args, **options):
+        raise RuntimeError("gather first")
+
+
+class Modules(Starter):
+    """Whose state_dict() is more, or less, than parameters and buffers."""
+
+    def resumed(self, make, change, look):
+        """(what look(module) said when it was saved, what of a restored one, what the two have told)."""
+        def save():
+            module = make()
+            ckpt = lockstep.Checkpoint({"m": module})
+            ckpt.restore()
+            for i in range(3):
+                change(module)
+                ckpt.step(i)
+            return look(module), [name for name, _ in ckpt._holders["m"].names()]
+
+        def restore():
+            module = make()
+            lockstep.Checkpoint({"m": module}).restore()
+            return look(module)
+
+        epoch = 1 + max((epoch for epoch, _ in self.starter.done()), default=0)
+        self.starter.start_epoch(epoch)
+        (saved, names), told = in_worker(save)
+        self.starter.start_epoch(epoch + 1, restore=(epoch, 2))
+        restored, said = in_worker(restore)
+        return saved, restored, names, told + said
+
+    @staticmethod
+    def count(module):
+        for part in module.modules():
+            if hasattr(part, "count"):
+                part.count += 1
+                part.others = part.others + part.count
+
+    def test_what_they_add_comes_back(self):
+        def look(module):
+            parts = [part for part in module.modules() if hasattr(part, "count")]
+            return [(part.count, part.others.tolist()) for part in parts], [value.tolist() for value in module.parameters()]
+
+        for make in (Kept, Metric, lambda: nn.Sequential(nn.Linear(1, 1), nn.Sequential(Kept(), Metric())), lambda: Renaming(Kept()),
+                     lambda: nn.Sequential(Renaming(nn.Sequential(Metric(), nn.Linear(1, 1))))):
+            saved, restored, names, said = self.resumed(make, self.count, look)
+            self.assertEqual((saved, ""), (restored, said))
+            self.assertEqual(3, saved[0][0][0])
+            self.assertEqual(len(names), len(set(names)))
+
+    def test_a_hook_that_adds(self):
+        def make():
+            module = nn.Linear(1, 1)
+            module.count, module.others = 0, torch.zeros(1)
+            module._register_state_dict_hook(lambda module, state, prefix, _: state.update({prefix + "count": module.count}))
+            module._register_load_state_dict_pre_hook(lambda state, prefix, *_: setattr(module, "count", state.pop(prefix + "count")))
+            return module
+
+        saved, restored, _, said = self.resumed(make, self.count, lambda module: module.count)
+        self.assertEqual((3, 3, ""), (saved, restored, said))
+
+    def test_what_only_names_anew_is_saved_once(self):
+        saved, restored, names, said = self.resumed(lambda: Renaming(nn.Linear(1, 1)), lambda module: None, lambda module: module.inner.weight.item())
+        self.assertEqual((saved, ["m.inner.weight", "m.inner.bias"], ""), (restored, names, said))
+
+    def test_what_refuses_or_is_not_taken_back_is_said(self):
+        *_, names, said = self.resumed(lambda: Failing(1, 1), lambda module: None, lambda module: None)
+        self.assertEqual(["m.weight", "m.bias"], names)
+        self.assertEqual(2, said.count("'m': state_dict() of this Failing failed (gather first): its parameters and buffers are saved, and nothing"), said)
+
+        class Exporting(nn.Linear):
+            def state_dict(self, *args, **options):
+                return {**super().state_dict(*args, **options), "made": "today"}
+
+        saved, restored, _, said = self.resumed(lambda: Exporting(1, 1), lambda module: None, lambda module: module.weight.item())
+        self.assertEqual(saved, restored)
+        self.assertRegex(said, "^lockstep: 'm': made of its state_dict\\(\\) is as the script makes it, for its load_state_dict\\(\\) does not take it: .*made")
+
+    def test_buffers_that_change_come_back_as_they_were(self):
+        class Queue(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("queue", torch.zeros(0))
+                self.register_buffer("none", None)
+                self.register_buffer("wide", torch.ones(1, 2).expand(2, 2))
+                self.other = nn.Module()
+                self.other.register_buffer("same", self.queue)
+
+        def change(module):
+            module.queue.resize_(len(module.queue) + 1).fill_(2)
+            module.none = torch.ones(2, dtype=torch.float64)
+            module.wide = torch.arange(4.0).view(2, 2)
+
+        def look(module):
+            return [(str(value.dtype), value.tolist()) for value in (module.queue, module.none, module.wide)], module.queue is module.other.same
+
+        saved, restored, names, said = self.resumed(Queue, change, look)
+        self.assertEqual(saved, restored)
+        self.assertEqual(["m.queue", "m.none", "m.wide"], names)
+        self.assertEqual("lockstep: 1 buffers of 'm' are as they were saved, and not as this script makes them: m.queue is float32 of shape (3,) and not "
+                         "float32 of shape (0,)\n", said)
+        observer = torch.quantization.PerChannelMinMaxObserver
+        saved, restored, _, said = self.resumed(observer, lambda module: module(torch.ones(4, 3)), lambda module: module.min_val.tolist())
+        self.assertEqual((saved, [1.0] * 4), (restored, saved))
+        self.assertEqual(1, said.count("\n"))
+
+    def test_what_a_restart_will_refuse_is_said_when_it_begins(self):
+        def make():
+            net, tensor = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2)), torch.zeros(2)
+            net[2].weight = net[0].weight
+            return {"net": net, "o": momentum(net[0].parameters()), "t": tensor, "d": {"t": tensor}}
+
+        def halve(weight):
+            weight.data = weight.data[:1]
+
+        def work(change, at):
+            given = make()
+            ckpt = lockstep.Checkpoint(given)
+            ckpt.restore()
+            for i in range(4):
+                if i == at:
+                    change(given)
+                ckpt.step(i)
+
+        changes = [(lambda given: halve(given["net"][0].weight), "'net' has changed since restore(): net.0.weight is float32 of shape (1, 2), and was"),
+                   (lambda given: setattr(given["net"][2], "weight", nn.Parameter(torch.ones(2, 2))), "it has net.2.weight, which was not there"),
+                   (lambda given: setattr(given["net"][1], "running_var", None), "net.1.running_var is no more"),
+                   (lambda given: given["o"].add_param_group({"params": [given["net"][1].weight]}), "parameter groups of [2, 1], and had [2]"),
+                   (lambda given: given["t"].resize_(3), "'t' has changed since restore(): it is float32 of shape (3,), and was")]
+        for at in (0, 2):
+            for change, expected in changes:
+                with self.subTest(expected, at=at):
+                    self.starter.start_epoch(1)
+                    _, said = in_worker(work, change, at)
+                    self.assertEqual(1, said.count("\n"), said)
+                    self.assertIn(expected, said)
+
+    def test_what_no_restart_can_write_is_refused(self):
+        def give(state):
+            try:
+                lockstep.Checkpoint(state).restore()
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        for state, name in (({"t": torch.ones(1, 2).expand(3, 2)}, "t"), ({"m": nn.ParameterList([nn.Parameter(torch.ones(1).expand(3))])}, "m.0")):
+            self.assertIn(f"{name}: several elements of a tensor of shape (3", self.work(give, state))
+        self.assertIsNone(self.work(give, {"d": {"t": torch.ones(1).expand(3)}}))
+
+    def test_those_of_torch(self):
+        """Of quantization in training, of a quantized layer, which nobody trains, and of what gathers."""
+        def observed():
+            torch.manual_seed(0)
+            return nn.Sequential(torch.quantization.FakeQuantize(torch.quantization.MovingAverageMinMaxObserver), torch.quantization.MinMaxObserver())
+
+        saved, restored, _, said = self.resumed(observed, lambda module: module(torch.randn(4)), lambda module: [v.tolist() for v in module.state_dict().values()])
+        self.assertEqual((saved, ""), (restored, said))
+        *_, said = self.resumed(lambda: torch.nn.quantized.Linear(2, 2), lambda module: None, lambda module: None)
+        self.assertIn("has what can't be saved", said)
+
+        class FullyShardedDataParallel(nn.Module):
+            pass
+
+        class Above(nn.Sequential):
+            def state_dict(self, *args, **options):
+                raise AssertionError("a collective in every step")
+
+        *_, said = self.resumed(lambda: Above(FullyShardedDataParallel(), nn.Linear(1, 1)), lambda module: None, lambda module: None)
+        self.assertIn("state_dict() of this Above would gather the parameters", said)
 
 
 if __name__ == "__main__":
