@@ -6,7 +6,7 @@ import pickle
 from . import reshape
 from ._convert import read_head
 from ._holding import put_back
-from ._optimizer import numbered
+from ._optimizer import direct_keys, numbered
 from ._tensors import CheckpointError, Layout
 from .checkpoint import split_meta
 
@@ -42,9 +42,9 @@ class Written(reshape.Saved):
         entries, rests = self._of(rank)
         rest = self.value(name, rank)
         state = {}
-        for layout in _layouts(entries, name)[: rest["direct"]]:
-            parameter, key = layout.name[len(name) + 1 :].split(".", 1)
-            state.setdefault(int(parameter), {})[key] = self.tensor_of(layout, rank)
+        layouts = _layouts(entries, name)
+        for (parameter, key), layout in zip(direct_keys(name, rest, layouts), layouts):
+            state.setdefault(parameter, {})[key] = self.tensor_of(layout, rank)
         for parameter, key, value in rest["others"]:
             state.setdefault(parameter, {})[key] = value
         state.update(rest.get("unbound", ()))

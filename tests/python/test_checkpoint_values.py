@@ -214,6 +214,37 @@ class Wrappers(Starter):
 
         self.assertEqual((3, 0.5), self.resumed(lambda parameters: Counts(parameters, lr=1.0), look)[0])
 
+    def test_keys_of_any_type_come_back_as_they_were(self):
+        class Momenta(torch.optim.Optimizer):
+            def __init__(self, parameters, lr):
+                super().__init__(parameters, {"lr": lr})
+
+            @torch.no_grad()
+            def step(self):
+                for parameter in self.param_groups[0]["params"]:
+                    for weight, key in enumerate((0, "0", "a.b", "", ("m", 1), None, 1.5)):
+                        self.state[parameter].setdefault(key, torch.zeros_like(parameter)).add_(weight)
+                    self.state[parameter][2] = "other"
+
+        def look(optimizer):
+            return [[(key, value if value == "other" else value.flatten()[0].item()) for key, value in entry.items()] for entry in optimizer.state.values()]
+
+        found, _ = self.resumed(lambda parameters: Momenta(parameters, lr=1.0), look)
+        self.assertEqual([[(0, 0), ("0", 3), ("a.b", 6), ("", 9), (("m", 1), 12), (None, 15), (1.5, 18), (2, "other")]] * 2, found)
+
+    def test_keys_of_older_checkpoints_are_texts(self):
+        from lockstep import _state, _tensors
+
+        parameter = torch.ones(1)
+        optimizer = momentum([parameter])
+        optimizer.state[parameter]["momentum_buffer"] = torch.ones(1)
+        holder = _state.holder_of("o", optimizer, set())
+        _, (moment,), rest = holder.capture()
+        del rest["keys"]
+        optimizer.state.clear()
+        holder.restore([(_tensors.Layout("o.0.momentum_buffer", moment, None), moment)], rest)
+        self.assertEqual({"momentum_buffer": 1}, optimizer.state[parameter])
+
     def test_a_harmless_state_dict_changes_nothing(self):
         class Own(torch.optim.Adam):
             def state_dict(self):
