@@ -109,9 +109,14 @@ def table(layouts):
     taken, entries, offset = {"__metadata__"}, [], 0
     for layout in layouts:
         offset = align(offset)
-        entries.append({"name": _unique(layout.name, taken), "offset": offset, "bytes": layout.size, **_type_of(layout)})
+        entries.append({"name": _unique(_utf8(layout.name), taken), "offset": offset, "bytes": layout.size, **_type_of(layout)})
         offset += layout.size
     return entries
+
+
+def _utf8(name):
+    """What no UTF-8 can say, half of a surrogate pair as os.listdir() gives, by its escape: a reader of JSON takes nothing of a table with it."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _unique(name, taken):

@@ -746,6 +746,13 @@ class Table(unittest.TestCase):
         names = [entry["name"] for entry in self.table(*((name, torch.zeros(1)) for name in ("w", "w", "w#2", "__metadata__", "w")))]
         self.assertEqual(names, ["w", "w#2", "w#2#2", "__metadata__#2", "w#3"])
 
+    def test_names_are_utf8(self):
+        from lockstep import _tensors
+
+        entries = self.table(*((name, torch.zeros(1)) for name in ("\udc80", "\\udc80", "\ud800\udc00", "é")))
+        self.assertEqual(["\\udc80", "\\udc80#2", "\\ud800\\udc00", "é"], [entry["name"] for entry in entries])
+        self.assertEqual("\udc80", _tensors.Layout("\udc80", torch.zeros(1), None).name, "restore() looks for it under its own")
+
     def test_what_safetensors_cannot_say(self):
         complex128, lasting = self.table(("z", torch.zeros(3, dtype=torch.complex128)),
                                          ("c", torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)))

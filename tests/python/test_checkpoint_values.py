@@ -5,12 +5,13 @@ import json
 import os
 import pickle
 import sys
+import tempfile
 import types
 import unittest
 from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from checkpoint_job import Starter, adam, in_worker, lockstep, momentum, nn, torch
+from checkpoint_job import Starter, adam, in_worker, lockstep, momentum, nn, on_disk, torch
 
 
 def trained(make_optimizer, steps):
@@ -180,24 +181,12 @@ class Wrappers(Starter):
         self.assertEqual(1, self.work(work, True))
 
     def test_what_state_dict_adds_is_read_from_disk_and_imported(self):
-        from lockstep import _imported, _state, _written
+        from lockstep import _imported, _state
 
         optimizer = Counting([torch.ones(1)])
         optimizer.step()
         holder = _state.holder_of("o", optimizer, set())
-        _, tensors, rest = holder.capture()
-
-        class Disk(_written.Written):
-            def __init__(self):
-                pass
-
-            def _of(self, rank):
-                return [("o", number, (name, "float32", (), None, None, "cpu", 4)) for number, (name, _) in enumerate(holder.names())], {"o": rest}
-
-            def tensor_of(self, layout, rank):
-                return tensors[[name for name, _ in holder.names()].index(layout.name)]
-
-        found = Disk().optimizer("o")
+        found = on_disk(self.enterContext(tempfile.TemporaryDirectory()), {"o": optimizer}).optimizer("o")
         self.assertEqual((1, [1, 1], [0], 1), (found["count"], found["seen"].tolist(), found["param_groups"][0]["params"], len(found["state"])))
         _imported.load({"o": holder}, "[]", '{"values": {"o.count": 7}, "tensors": []}', b"", lambda text: None)
         self.assertEqual((7, 1), (optimizer.count, len(optimizer.state)))
