@@ -5,7 +5,7 @@ import torch
 
 from . import _client
 from ._containers import readable, replaced, simplified
-from ._tensors import CheckpointError, Layout, is_tensor, parts
+from ._tensors import PLAIN, CheckpointError, Layout, is_tensor, parts
 
 _PICKLED_AS = "lockstep._state"  # where checkpoints look for the classes that are in them
 
@@ -44,26 +44,40 @@ class _Apart:
 
 
 def take_out(value, path, names, tensors, leave=lambda item, path: item):
-    """`value` with each tensor in it replaced by a _Slot; the tensors and their names are appended. leave(item, path): what stands for another item."""
+    """`value` with each tensor in it replaced by a _Slot; the tensors and their names are appended, each once, by the first of its places. leave(item,
+    path): what stands for another item."""
+    slots = {}
+
     def take(item, path):
         if not is_tensor(item):
             return leave(item, path)
-        name = name_of(path)
-        (place, part), *others = parts(item)
-        if place is not None or others:
-            raise CheckpointError(f"{name} is a sharded tensor inside a state_dict(): give Checkpoint the module or the optimizer itself")
-        names.append((name, None))
-        tensors.append(part)
-        return _Slot(len(tensors) - 1)
+        slot = slots.get(id(item))
+        if slot is None:
+            name = name_of(path)
+            names.append((name, None))
+            tensors.append(item if type(item) in PLAIN else _whole(item, name))
+            slot = slots[id(item)] = _Slot(len(tensors) - 1)
+        return slot
 
     return replaced(value, [path], take, readable)
 
 
+def _whole(item, name):
+    here = parts(item)
+    if len(here) != 1 or here[0][0] is not None:
+        raise CheckpointError(f"{name} is a sharded tensor inside a state_dict(): give Checkpoint the module or the optimizer itself")
+    return here[0][1]
+
+
 def put_back(value, tensors, apart=None):
-    """The reverse: each _Slot becomes a tensor of its own, and each _Apart what has this name in `apart`, if that is given."""
+    """The reverse: the _Slots of each number become a tensor of their own, and each _Apart what has this name in `apart`, if that is given."""
+    made = {}
+
     def put(item, _):
         if isinstance(item, _Slot):
-            return tensors[item.index]
+            if item.index not in made:
+                made[item.index] = tensors[item.index]
+            return made[item.index]
         if apart is None or not isinstance(item, _Apart):
             return item
         if item.name not in apart:

@@ -405,6 +405,50 @@ class Types(Starter):
         self.starter.start_epoch(2, restore=(1, 0))
         self.assertEqual((1, 7), self.work(restore))
 
+    def test_what_is_in_two_places_is_one_again(self):
+        def make():
+            tensor, shared = torch.ones(3), [1, torch.zeros(2)]
+            return {"a": tensor, "b": [tensor], "p": shared, "q": {"again": shared}, "other": torch.ones(3)}
+
+        def look(value):
+            return value["a"] is value["b"][0], value["p"] is value["q"]["again"], value["a"] is value["other"], value["p"][1].tolist()
+
+        self.assertEqual((True, True, False, [0, 0]), self.resumed(make, look=look))
+
+    def test_a_learning_rate_of_two_groups_is_one_again(self):
+        def work(restored):
+            rate = torch.tensor(0.5)
+            optimizer = torch.optim.SGD([{"params": [torch.ones(1)]}, {"params": [torch.ones(2)]}], lr=0.5)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            ckpt = lockstep.Checkpoint({"o": optimizer})
+            if restored:
+                ckpt.restore()
+            else:
+                ckpt.step(0)
+            first, second = optimizer.param_groups
+            return first["lr"] is second["lr"], first["lr"].item()
+
+        self.starter.start_epoch(1)
+        self.work(work, False)
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual((True, 0.5), self.work(work, True))
+
+    def test_what_goes_round_or_too_deep_is_refused(self):
+        def refused(value):
+            try:
+                lockstep.Checkpoint({"v": value}).step(0)
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        round, deep = {"x": [1, torch.ones(1)]}, []
+        round["x"].append(round["x"])
+        for _ in range(3000):
+            deep = [deep]
+        self.starter.start_epoch(1)
+        self.assertRegex(self.work(refused, round), "^v.x.2 is a list that lies in itself")
+        self.assertRegex(self.work(refused, {"deep": deep}), "^'v' has dicts, lists and tuples in each other more deeply than Python goes")
+
     def test_plain_values_are_not_looked_at_one_by_one(self):
         from lockstep import _state
 
