@@ -169,3 +169,55 @@ def _with_plain_dicts(rest):
     if type(rest) in (list, tuple):
         return type(rest)(map(_with_plain_dicts, rest))
     return rest
+
+
+def unreadable(rest, path):
+    """(path, value, error) of the smallest thing in `rest` that pickle writes and can't read; None: it reads all."""
+    try:
+        pickle.loads(pickle.dumps(rest, protocol=4))
+        return None
+    except Exception as error:  # whatever a class's own constructor raises
+        found = next(filter(None, (unreadable(item, [*path, key]) for key, item in _items(rest))), None)
+        return found or (path, rest, error)
+
+
+def _items(value):
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, (list, tuple)) else ()
+
+
+def hidden(rest, path, look):
+    """(path, value, object) of a value that is no dict, list or tuple and has an object in it for which look(object) is true; None: there is none."""
+    finder = _Finder(look)
+    try:
+        finder.dump(rest)
+    except _Found:
+        inside = next(filter(None, (hidden(item, [*path, key], look) for key, item in _items(rest))), None)
+        return inside or (path, rest, finder.found)
+    except Exception:  # which is said where it is saved
+        pass
+    return None
+
+
+class _Found(Exception):
+    pass
+
+
+class _Nowhere:
+    def write(self, data):
+        return len(data)
+
+
+class _Finder(pickle.Pickler):
+    """Ends at the first object that is looked for."""
+
+    def __init__(self, look):
+        super().__init__(_Nowhere(), 4)
+        self._look, self.found = look, None
+
+    def reducer_override(self, one):
+        if self._look(one):
+            self.found = one
+            raise _Found
+        return NotImplemented

@@ -111,7 +111,7 @@ def _device_of(layout):
     return "cuda" if layout.index is None or layout.index >= torch.cuda.device_count() else f"cuda:{layout.index}"
 
 
-_OUT_OF_MEMORY = getattr(torch.cuda, "OutOfMemoryError", RuntimeError)  # since torch 1.13
+OUT_OF_MEMORY = getattr(torch.cuda, "OutOfMemoryError", RuntimeError)  # since torch 1.13
 
 
 def with_copies(name, rest, saved, apart=None):
@@ -119,7 +119,7 @@ def with_copies(name, rest, saved, apart=None):
     those made so far would leave none to work in."""
     try:
         return put_back(rest, _Copies(saved), apart)
-    except _OUT_OF_MEMORY as error:
+    except OUT_OF_MEMORY as error:
         why = str(error).partition(" (")[0].partition("\n")[0]  # and not what torch has reserved
     _client.warn(f"the tensors in {name!r} come back on the CPU, for the GPU has no room for them beside those that are there: {why}")
     return put_back(rest, [owned_memory(view) for _, view in saved], apart)

@@ -1,5 +1,6 @@
 """Tensors as bytes: how one lies in memory, which part of a sharded one is here, and how it comes back."""
 import itertools
+import pickle
 
 import torch
 
@@ -8,6 +9,15 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 class CheckpointError(Exception):
     """A checkpoint can't be taken or loaded; the text says what, where, what was expected and what to do."""
+
+
+def unpickled(rest, origin):
+    """What a script gave beside its tensors, by classes of its own perhaps."""
+    try:
+        return pickle.loads(rest)
+    except Exception as error:  # a class's own constructor may raise anything
+        raise CheckpointError(f"{origin} has something that this script can't make again ({type(error).__name__}: {error}): restore with the script that "
+                              "wrote it, or start the run afresh") from error
 
 
 def is_tensor(value):

@@ -8,7 +8,7 @@ from . import reshape
 from ._convert import read_head
 from ._holding import owned_memory, put_back
 from ._optimizer import direct_keys, numbered
-from ._tensors import CheckpointError, Layout, views
+from ._tensors import CheckpointError, Layout, unpickled, views
 from .checkpoint import split_meta
 
 
@@ -63,7 +63,7 @@ class _Rank:
             head, _, meta = read_head(file)
             begin = file.tell()
         table, layout, rest = split_meta(meta)
-        self._rests = pickle.loads(rest)
+        self._rests = unpickled(rest, path)
         self._tensors = {}  # of a holder: {number: (layout, place in the file)}
         for (holder, number, values), entry in zip(pickle.loads(layout), json.loads(table)):
             at = begin + head[entry["name"]]["data_offsets"][0]

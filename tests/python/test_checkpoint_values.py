@@ -457,6 +457,67 @@ class Types(Starter):
             self.assertIs(losses, _state.PlainHolder("losses", losses).capture()[2])
 
 
+class TwoArguments(Exception):
+    def __init__(self, what, where):
+        super().__init__(f"{what} {where}")
+
+
+class NotReadBack(Starter):
+    def refused(self, *values):
+        """What the last of these steps raises."""
+        def work():
+            given = {"a": [1, {}]}
+            ckpt = lockstep.Checkpoint({"v": given, "w": [given]})
+            for i, value in enumerate(values[:-1]):
+                given["a"][1] = {"x": value}
+                ckpt.step(i)
+            given["a"][1] = {"x": values[-1]}
+            try:
+                ckpt.step(len(values))
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        return self.work(work)
+
+    def test_what_can_be_saved_and_not_loaded_is_refused_when_it_comes(self):
+        text = r"^v.a.1.x is a TwoArguments that can be saved and not be loaded again \(.*missing 1 required.*\): give it a __reduce__"
+        self.assertRegex(self.refused(TwoArguments("no", "way")), text)
+        self.assertRegex(self.refused(None, {1}, TwoArguments("no", "way")), text)
+        self.assertIsNone(self.refused(ValueError("no"), ValueError("way")))
+
+    def test_a_packed_sequence_is_refused_by_name(self):
+        packed = nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)])
+        self.assertRegex(self.refused(packed), "^v.a.1.x is a PackedSequence that can be saved and not be loaded again")
+
+    def test_a_long_state_is_not_loaded_for_a_trial(self):
+        def work():
+            return lockstep.Checkpoint({"v": {"long": bytes(65 << 20), "x": TwoArguments("no", "way")}})._capture() is not None
+
+        self.starter.start_epoch(1)
+        self.assertTrue(self.work(work))
+
+    def test_what_the_script_can_t_make_at_a_restart_is_said(self):
+        def restore():
+            del globals()["TwoArguments"]
+            try:
+                lockstep.Checkpoint({"v": {}}).restore()
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        self.work(lambda: lockstep.Checkpoint({"v": {"kind": TwoArguments}}).step(0))
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertRegex(self.work(restore), "^the checkpoint of step 0 has something that this script can't make again .*TwoArguments.*: restore with")
+
+
+class Holds:
+    """An object of another kind, with something in it."""
+
+    def __init__(self, held):
+        self.held = held
+
+
 class Inside(Starter):
     """Modules, optimizers and the like in a dict or list of the script's."""
 
@@ -557,6 +618,37 @@ class Inside(Starter):
 
         self.starter.start_epoch(1)
         self.assertRegex(in_worker(late)[1], "^lockstep: state.net came into 'state' after Checkpoint was made: .*\n$")
+
+    def test_one_in_an_object_of_another_kind_is_said_once(self):
+        def work(value, later=None):
+            given = {"plain": Holds(1), "a": [value]}
+            ckpt = lockstep.Checkpoint({"d": given})
+            for i in range(3):
+                ckpt.step(i)
+                given["a"] += [later]
+
+        self.starter.start_epoch(1)
+        net = filled(1)
+        for value, kinds in ((Holds(net), "Holds with a Linear"), (collections.deque([net]), "deque with a Linear"), (Holds([1, net.weight]), "Holds with a Parameter"),
+                             (Holds({"o": momentum([torch.ones(1)])}), "Holds with a SGD")):
+            text = f"^lockstep: d.a.%d is a {kinds} in it: it is saved as one value, and a restart puts a copy there, .*\n$"
+            self.assertRegex(in_worker(work, value)[1], text % 0)
+            if kinds.startswith("deque"):
+                self.assertRegex(in_worker(work, None, value)[1], text % 1, "of a type that comes later")
+        for value in (Holds(nn.ReLU()), Holds(torch.ones(1)), net):
+            self.work(work, value)
+
+    def test_views_of_one_tensor_are_said_once(self):
+        def work(value):
+            ckpt = lockstep.Checkpoint({"d": value})
+            for i in range(3):
+                ckpt.step(i)
+
+        self.starter.start_epoch(1)
+        pool = torch.zeros(4, 2)
+        self.assertRegex(in_worker(work, {"pool": pool, "row": pool[1:2]})[1],
+                         "^lockstep: d.pool and d.row share memory, as views of one tensor do: each is saved, .*\n$")
+        self.work(work, {"first": pool[:2], "last": pool[2:], "same": pool[2:].clone(), "none": pool[:0], "sparse": 1})
 
     def replaced_and_restored(self, make, change):
         """(make() of a script that restores what another saved after change(state), what it was told)."""
