@@ -15,16 +15,22 @@ def name_of(path):
 
 
 class _Slot:
-    """Stands in the picklable rest for the tensor of this number."""
+    """Stands in the picklable rest for the tensor of this number, of a subclass for one with these attributes."""
 
-    __slots__ = ("index",)
+    __slots__ = ("index", "kind", "attributes")
     __module__ = _PICKLED_AS
 
-    def __init__(self, index):
-        self.index = index
+    def __init__(self, index, kind=None, attributes=None):
+        self.index, self.kind, self.attributes = index, kind, attributes
 
     def __reduce__(self):
-        return _Slot, (self.index,)
+        return _Slot, (self.index,) if self.kind is None else (self.index, self.kind, self.attributes)
+
+    def made_of(self, tensor):
+        if self.kind is not None:
+            tensor = tensor.as_subclass(self.kind)
+            vars(tensor).update(self.attributes)
+        return tensor
 
 
 class _Apart:
@@ -56,7 +62,8 @@ def take_out(value, path, names, tensors, leave=lambda item, path: item):
             name = name_of(path)
             names.append((name, None))
             tensors.append(item if type(item) in PLAIN else _whole(item, name))
-            slot = slots[id(item)] = _Slot(len(tensors) - 1)
+            number = len(tensors) - 1
+            slot = slots[id(item)] = _Slot(number) if type(item) in PLAIN else _Slot(number, type(item), vars(item))
         return slot
 
     return replaced(value, [path], take, readable)
@@ -76,7 +83,7 @@ def put_back(value, tensors, apart=None):
     def put(item, _):
         if isinstance(item, _Slot):
             if item.index not in made:
-                made[item.index] = tensors[item.index]
+                made[item.index] = item.made_of(tensors[item.index])
             return made[item.index]
         if apart is None or not isinstance(item, _Apart):
             return item

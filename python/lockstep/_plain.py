@@ -66,6 +66,7 @@ class PlainHolder(EagerHolder):
         """For what can be saved and comes back as something else."""
         if self._looked_at is None:
             self._tell_shared(tensors)
+            self._tell_attributes()
         self._looked_at = len(self._kinds)
         found = None if self._told else hidden(rest, [self.name], _would_be_a_copy)
         if found:
@@ -82,6 +83,14 @@ class PlainHolder(EagerHolder):
             if device == other_device and begin < end:
                 _client.warn(f"{one} and {other} share memory, as views of one tensor do: each is saved, and a restart puts two there that share none")
                 return
+
+    def _tell_attributes(self):
+        """But for those with an underscore, by which libraries that let a dict's items be attributes keep their books."""
+        own = getattr(self._value, "__dict__", {})
+        lost = [key for key in own if not key.startswith("_") and not (isinstance(self._value, dict) and key in self._value)]
+        if lost:
+            _client.warn(f"{self.name!r} is a {type(self._value).__name__} with attributes ({', '.join(lost)}), which are not saved, only its items are: put "
+                         "them there, or give Checkpoint an object with state_dict() and load_state_dict()")
 
     def _plain(self):
         """Its own type stays here, and need not be one that pickle knows."""

@@ -62,8 +62,8 @@ class Layout:
     __slots__ = ("name", "dtype", "shape", "strides", "place", "device", "size", "index")  # the order in which they are saved
 
     def __init__(self, name, tensor, place):
-        if tensor.layout is not torch.strided or tensor.is_quantized:
-            raise CheckpointError(f"{name}: a tensor of layout {tensor.layout} can't be checkpointed, only dense ones can: "
+        if tensor.layout is not torch.strided or tensor.is_quantized or getattr(tensor, "is_nested", False):
+            raise CheckpointError(f"{name}: a {_kind_of(tensor)} can't be checkpointed, only dense ones can: "
                                   "give Checkpoint an object whose state_dict() holds it in dense form")
         if tensor.device.type not in ("cpu", "cuda"):
             raise CheckpointError(f"{name}: a tensor on {tensor.device} can't be checkpointed, only those on cpu and cuda can: "
@@ -94,6 +94,12 @@ class Layout:
     def __str__(self):
         text = f"{self.dtype} of shape {self.shape}"
         return text if self.place is None else f"{text}, {self.place[0]} at {self.place[1:]}"
+
+
+def _kind_of(tensor):
+    if tensor.layout is not torch.strided:
+        return f"tensor of layout {tensor.layout}"
+    return "quantized tensor" if tensor.is_quantized else "nested tensor"
 
 
 def _dense_strides(tensor):

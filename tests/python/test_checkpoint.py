@@ -530,6 +530,11 @@ class Mismatch(Starter):
         self.assertIn("Checkpoint: 'n' is a int; expected a module", self.work(lambda: give({"n": 3})))
         self.assertIn("'f' can't be saved: ", self.work(lambda: give({"f": {"function": lambda: 0}})))
         self.assertIn("s: a tensor of layout torch.sparse_coo can't", self.work(lambda: give({"s": torch.eye(2).to_sparse()})))
+        quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+        self.assertIn("q.x: a quantized tensor can't be checkpointed", self.work(lambda: give({"q": {"x": quantized}})))
+        if hasattr(torch.nested, "nested_tensor"):
+            nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+            self.assertIn("n.x: a nested tensor can't be checkpointed", self.work(lambda: give({"n": {"x": nested}})))
         self.assertIn("m: a tensor on meta can't be checkpointed", self.work(lambda: give({"m": torch.empty(3, device="meta")})))
 
 

@@ -274,6 +274,10 @@ class Curve(list):
     """A list of a script's own, with an attribute."""
 
 
+class Image(torch.Tensor if torch else object):
+    """A tensor with an attribute."""
+
+
 class Range(tuple):
     """A tuple with a constructor of its own."""
 
@@ -433,6 +437,31 @@ class Types(Starter):
         self.work(work, False)
         self.starter.start_epoch(2, restore=(1, 0))
         self.assertEqual((True, 0.5), self.work(work, True))
+
+    def test_tensors_of_a_subclass_keep_their_type_and_attributes(self):
+        def make():
+            image = torch.arange(6.0).view(2, 3).t().as_subclass(Image)
+            image.unit = "px"
+            return {"image": image, "again": [image], "plain": torch.ones(1), "bare": torch.ones(2).as_subclass(Image)}
+
+        def look(value):
+            image = value["image"]
+            return type(image), image.unit, image.tolist(), image.stride(), image is value["again"][0], type(value["plain"]), vars(value["bare"])
+
+        self.assertEqual((Image, "px", [[0, 3], [1, 4], [2, 5]], (1, 3), True, torch.Tensor, {}), self.resumed(make, look=look))
+
+    def test_attributes_of_what_is_given_itself_are_said_to_be_lost(self):
+        curve = Curve([1, torch.ones(1)])
+        curve.best, curve._book = 1, 2
+        text = r"'v' is a Curve with attributes \(best\), which are not saved, only its items are: .*"
+
+        def save():
+            ckpt = lockstep.Checkpoint({"v": curve, "w": AttrDict({"a": 1})})
+            for i in range(3):
+                ckpt.step(i)
+
+        self.starter.start_epoch(1)
+        self.assertRegex(in_worker(save)[1], f"^lockstep: {text}\n$")
 
     def test_what_goes_round_or_too_deep_is_refused(self):
         def refused(value):

@@ -5,6 +5,7 @@ import random
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), HERE]
@@ -195,6 +196,14 @@ class WrittenByRanks(unittest.TestCase):
         self.assertEqual((0, order.stride()), (tensor.data_ptr() % tensor.element_size(), tensor.stride()))
         self.assertTrue(torch.equal(order, tensor.clone()))
         self.assertEqual((0, 3), tuple(written.value("d")["none"].shape))
+
+    def test_a_rank_without_tensors_may_come_without_an_empty_dict(self):
+        """As torch.distributed.checkpoint gives it back."""
+        from lockstep import _convert
+
+        with mock.patch.object(_convert, "write_rank", lambda folder, rank, saved, client, write=_convert.write_rank:
+                               write(folder, rank, {"meta": saved["meta"]}, client)):
+            self.assertEqual([1], self.written({"v": [1]}).value("v"))
 
     def test_what_was_not_given_is_said(self):
         written = self.written({"v": [1], "w": [2]})
