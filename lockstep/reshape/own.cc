@@ -106,8 +106,8 @@ class Reader {
     Shard shard{.box = WholeOf(one.shape), .strides = one.shards.front().strides, .file = file, .at = at, .rank = rank};
     shard.storage_at = at;
     shard.storage_bytes = tensor.bytes;
-    one.name = noted.name;
     if (!noted.place.is_null()) {
+      one.name = noted.name;  // as its other shards; that of a whole tensor is its own in the table alone
       const auto placed = PlaceOf(noted.place, one.shape, rank, saved_.world_size);
       if (!placed.ok()) return At(one.name, placed.status());
       one.shape = placed->shape;

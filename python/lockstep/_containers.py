@@ -4,35 +4,62 @@ import copy
 import operator
 import pickle
 
+from ._tensors import CheckpointError
+
 ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _BARE = frozenset((dict, list, tuple))  # have no attributes
 
 
 def replaced(value, path, replace, finish):
     """`value` with replace(item, path of it) for each item in its dicts, lists and tuples. Where none changes it is the object itself, which
-    pickle knows how to restore; else one of its type. A long list of plain values, a curve of losses say, costs a look at their types.
-    finish(container) is what each one of a subclass becomes.
+    pickle knows how to restore; else one of its type, the same one wherever it is met. A long list of plain values, a curve of losses say, costs a look
+    at their types. finish(container) is what each one of a subclass becomes. Raises CheckpointError of one that lies in itself, and of too deep a nest.
     """
+    try:
+        return _replaced(value, path, replace, finish, {})
+    except RecursionError:
+        raise CheckpointError(f"{path[0] if path else 'the checkpoint'!r} has dicts, lists and tuples in each other more deeply than Python goes: give "
+                              "Checkpoint a flat form of it") from None
+
+
+def _replaced(value, path, replace, finish, made):
+    """made: by the id of a container, that container and what it became; None: it is not at its end yet."""
     if isinstance(value, dict):
         items = value.values()
     elif isinstance(value, (list, tuple)):
         items = value
     else:
         return replace(value, path)
-    bare, changes = type(value) in _BARE, {}
-    if ATOMS.issuperset(map(type, items)):
-        if bare:
-            return value
-    else:
+    bare, changes, own = type(value) in _BARE, {}, id(value)
+    plain = ATOMS.issuperset(map(type, items))
+    if plain and bare:
+        return value
+    if own in made:
+        return _met_again(made[own], value, path)
+    made[own] = None
+    if not plain:
         for key, item in value.items() if items is not value else enumerate(value):
             path.append(key)
-            changed = replaced(item, path, replace, finish)
+            changed = _replaced(item, path, replace, finish, made)
             path.pop()
             if changed is not item:
                 changes[key] = changed
     if bare:
-        return with_items(value, changes) if changes else value
-    return finish(_with_attributes(value, changes, path, replace))
+        result = with_items(value, changes) if changes else value
+    else:
+        result = finish(_with_attributes(value, changes, path, replace))
+    if result is value:
+        del made[own]  # and each place of it is looked at
+    else:
+        made[own] = value, result  # the first, or another might get its id
+    return result
+
+
+def _met_again(known, value, path):
+    if known is None:
+        raise CheckpointError(f"{'.'.join(map(str, path))} is a {type(value).__name__} that lies in itself, which can't be saved: give Checkpoint a form without "
+                              "such a circle")
+    return known[1]
 
 
 def _with_attributes(value, changes, path, replace):
@@ -142,3 +169,55 @@ def _with_plain_dicts(rest):
     if type(rest) in (list, tuple):
         return type(rest)(map(_with_plain_dicts, rest))
     return rest
+
+
+def unreadable(rest, path):
+    """(path, value, error) of the smallest thing in `rest` that pickle writes and can't read; None: it reads all."""
+    try:
+        pickle.loads(pickle.dumps(rest, protocol=4))
+        return None
+    except Exception as error:  # whatever a class's own constructor raises
+        found = next(filter(None, (unreadable(item, [*path, key]) for key, item in _items(rest))), None)
+        return found or (path, rest, error)
+
+
+def _items(value):
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, (list, tuple)) else ()
+
+
+def hidden(rest, path, look):
+    """(path, value, object) of a value that is no dict, list or tuple and has an object in it for which look(object) is true; None: there is none."""
+    finder = _Finder(look)
+    try:
+        finder.dump(rest)
+    except _Found:
+        inside = next(filter(None, (hidden(item, [*path, key], look) for key, item in _items(rest))), None)
+        return inside or (path, rest, finder.found)
+    except Exception:  # which is said where it is saved
+        pass
+    return None
+
+
+class _Found(Exception):
+    pass
+
+
+class _Nowhere:
+    def write(self, data):
+        return len(data)
+
+
+class _Finder(pickle.Pickler):
+    """Ends at the first object that is looked for."""
+
+    def __init__(self, look):
+        super().__init__(_Nowhere(), 4)
+        self._look, self.found = look, None
+
+    def reducer_override(self, one):
+        if self._look(one):
+            self.found = one
+            raise _Found
+        return NotImplemented

@@ -158,7 +158,7 @@ def write_checkpoint(directory, saved, client):
 def write_rank(folder, rank, saved, client):
     meta = saved["meta"].numpy().tobytes()
     table = read_table(meta)
-    tensors = saved["tensors"]
+    tensors = saved.get("tensors", {})  # torch.distributed.checkpoint keeps no dict that is empty
     if {entry["name"] for entry in table} != tensors.keys():
         other = sorted({entry["name"] for entry in table} ^ tensors.keys())[0]
         raise ConvertError(f"rank {rank}: {other} is either missing or new: names may not change, for the job would not find its state again")

@@ -5,7 +5,7 @@ import torch
 
 from . import _client
 from ._containers import readable, replaced, simplified
-from ._tensors import CheckpointError, Layout, is_tensor, parts
+from ._tensors import PLAIN, CheckpointError, Layout, is_tensor, parts
 
 _PICKLED_AS = "lockstep._state"  # where checkpoints look for the classes that are in them
 
@@ -15,16 +15,22 @@ def name_of(path):
 
 
 class _Slot:
-    """Stands in the picklable rest for the tensor of this number."""
+    """Stands in the picklable rest for the tensor of this number, of a subclass for one with these attributes."""
 
-    __slots__ = ("index",)
+    __slots__ = ("index", "kind", "attributes")
     __module__ = _PICKLED_AS
 
-    def __init__(self, index):
-        self.index = index
+    def __init__(self, index, kind=None, attributes=None):
+        self.index, self.kind, self.attributes = index, kind, attributes
 
     def __reduce__(self):
-        return _Slot, (self.index,)
+        return _Slot, (self.index,) if self.kind is None else (self.index, self.kind, self.attributes)
+
+    def made_of(self, tensor):
+        if self.kind is not None:
+            tensor = tensor.as_subclass(self.kind)
+            vars(tensor).update(self.attributes)
+        return tensor
 
 
 class _Apart:
@@ -44,26 +50,41 @@ class _Apart:
 
 
 def take_out(value, path, names, tensors, leave=lambda item, path: item):
-    """`value` with each tensor in it replaced by a _Slot; the tensors and their names are appended. leave(item, path): what stands for another item."""
+    """`value` with each tensor in it replaced by a _Slot; the tensors and their names are appended, each once, by the first of its places. leave(item,
+    path): what stands for another item."""
+    slots = {}
+
     def take(item, path):
         if not is_tensor(item):
             return leave(item, path)
-        name = name_of(path)
-        (place, part), *others = parts(item)
-        if place is not None or others:
-            raise CheckpointError(f"{name} is a sharded tensor inside a state_dict(): give Checkpoint the module or the optimizer itself")
-        names.append((name, None))
-        tensors.append(part)
-        return _Slot(len(tensors) - 1)
+        slot = slots.get(id(item))
+        if slot is None:
+            name = name_of(path)
+            names.append((name, None))
+            tensors.append(item if type(item) in PLAIN else _whole(item, name))
+            number = len(tensors) - 1
+            slot = slots[id(item)] = _Slot(number) if type(item) in PLAIN else _Slot(number, type(item), vars(item))
+        return slot
 
     return replaced(value, [path], take, readable)
 
 
+def _whole(item, name):
+    here = parts(item)
+    if len(here) != 1 or here[0][0] is not None:
+        raise CheckpointError(f"{name} is a sharded tensor inside a state_dict(): give Checkpoint the module or the optimizer itself")
+    return here[0][1]
+
+
 def put_back(value, tensors, apart=None):
-    """The reverse: each _Slot becomes a tensor of its own, and each _Apart what has this name in `apart`, if that is given."""
+    """The reverse: the _Slots of each number become a tensor of their own, and each _Apart what has this name in `apart`, if that is given."""
+    made = {}
+
     def put(item, _):
         if isinstance(item, _Slot):
-            return tensors[item.index]
+            if item.index not in made:
+                made[item.index] = item.made_of(tensors[item.index])
+            return made[item.index]
         if apart is None or not isinstance(item, _Apart):
             return item
         if item.name not in apart:
@@ -102,7 +123,7 @@ def _device_of(layout):
     return "cuda" if layout.index is None or layout.index >= torch.cuda.device_count() else f"cuda:{layout.index}"
 
 
-_OUT_OF_MEMORY = getattr(torch.cuda, "OutOfMemoryError", RuntimeError)  # since torch 1.13
+OUT_OF_MEMORY = getattr(torch.cuda, "OutOfMemoryError", RuntimeError)  # since torch 1.13
 
 
 def with_copies(name, rest, saved, apart=None):
@@ -110,7 +131,7 @@ def with_copies(name, rest, saved, apart=None):
     those made so far would leave none to work in."""
     try:
         return put_back(rest, _Copies(saved), apart)
-    except _OUT_OF_MEMORY as error:
+    except OUT_OF_MEMORY as error:
         why = str(error).partition(" (")[0].partition("\n")[0]  # and not what torch has reserved
     _client.warn(f"the tensors in {name!r} come back on the CPU, for the GPU has no room for them beside those that are there: {why}")
     return put_back(rest, [owned_memory(view) for _, view in saved], apart)

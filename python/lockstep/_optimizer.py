@@ -31,8 +31,17 @@ def numbered(groups):
     return found
 
 
+def direct_keys(name, rest, layouts):
+    """(number of the parameter, key) of the state tensors of a holder of this name, which come first of all that it has. Older checkpoints have no `keys`:
+    there each is a str."""
+    for place, layout in enumerate(layouts[: rest["direct"]]):
+        number, key = layout.name[len(name) + 1 :].split(".", 1)
+        yield int(number), rest.get("keys", {}).get(place, key)
+
+
 class OptimizerHolder:
-    """State tensors by parameter number; param_groups and all other values in the rest. Exact: nothing is cast on the way.
+    """State tensors by parameter number; param_groups and all other values in the rest. Exact: nothing is cast on the way. A key that is a str stands
+    in the tensor's name alone, any other in the rest too.
 
     What its state_dict() has beside both, as PostLocalSGDOptimizer's, goes into the rest as `extra`, its tensors copied in step().
     A ZeroRedundancyOptimizer writes all parameters, but the state of this rank's share is in its `optim`, as are their numbers.
@@ -52,7 +61,7 @@ class OptimizerHolder:
         return _parameters_of(self.optimizer)
 
     def capture(self):
-        keys, tensors, others = [], [], []
+        keys, tensors, others, odd = [], [], [], {}
         state = self.stateful.state
         for number, parameter in enumerate(_parameters_of(self.stateful)):
             for key, value in state.get(parameter, {}).items():
@@ -65,10 +74,13 @@ class OptimizerHolder:
                     tensors.append(local)
                 else:
                     others.append((number, key, value))
+                    continue
+                if type(key) is not str:
+                    odd[len(keys) - 1] = key
         groups = [{**group, "params": len(own["params"])} for group, own in zip(self.optimizer.param_groups, self.stateful.param_groups)]
         unbound = [(key, value) for key, value in state.items() if not isinstance(key, torch.Tensor)]  # of no parameter: a count of steps, say
         nested = []
-        rest = take_out({"direct": len(keys), "groups": groups, "others": others, "unbound": unbound}, self.name, nested, tensors)
+        rest = take_out({"direct": len(keys), "keys": odd, "groups": groups, "others": others, "unbound": unbound}, self.name, nested, tensors)
         lazy = len(tensors)
         rest["extra"] = take_out(self.extra(), self.name, nested, tensors)
         self._keys, self._nested, self._lazy = keys, nested, lazy
@@ -105,9 +117,8 @@ class OptimizerHolder:
         rest = with_copies(self.name, rest, saved)
         parameters = _parameters_of(self.stateful)
         state = [{} for _ in parameters]
-        for layout, view in saved[: rest["direct"]]:
-            number, key = layout.name[len(self.name) + 1 :].split(".", 1)
-            state[int(number)][key] = self._rebuild(layout, view, parameters[int(number)])
+        for (number, key), (layout, view) in zip(direct_keys(self.name, rest, [layout for layout, _ in saved]), saved):
+            state[number][key] = self._rebuild(layout, view, parameters[number])
         for number, key, value in rest["others"]:
             state[number][key] = value
         self.stateful.state.clear()

@@ -2,7 +2,7 @@
 import torch
 
 from . import _client
-from ._containers import ATOMS, replaced
+from ._containers import ATOMS, hidden, replaced
 from ._holding import _Apart, EagerHolder, name_of, take_out, with_copies
 from ._tensors import CheckpointError, Layout, overlaps
 
@@ -21,6 +21,17 @@ def has_state(value):
         return False
 
 
+def _would_be_a_copy(item):
+    """Of what other variables know, where it is inside of an object of another kind."""
+    return isinstance(item, (torch.optim.Optimizer, torch.nn.Parameter)) or isinstance(item, (torch.Generator, torch.nn.Module)) and has_state(item)
+
+
+def _end(tensor):
+    """The address behind its last element."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
 def _keeps(module):
     """Its state_dict() is not asked: one of FSDP gathers all parameters, and a script's own may refuse."""
     if type(module).get_extra_state is not torch.nn.Module.get_extra_state:
@@ -36,6 +47,8 @@ class PlainHolder(EagerHolder):
     def __init__(self, name, value, owned=frozenset()):
         super().__init__(name, value)
         self.apart, self._told, self._owned = {}, False, owned
+        self._kinds, self._looked_at = set(), None  # types of the objects that it has had, and how many at the last look
+        self.news = False  # the last capture() found an object of a new type
         replaced(self._plain(), [name], self._note, lambda container: container)
         self._names_apart = {id(item): path for path, item in self.apart.items()}
         self.held = set(self._names_apart)  # ids of those of `apart` that were in it at the last capture
@@ -45,7 +58,40 @@ class PlainHolder(EagerHolder):
         self._names, tensors = [], []
         self.held.clear()
         rest = take_out(self._plain(), self.name, self._names, tensors, self._leave)
+        self.news = len(self._kinds) != self._looked_at
+        if self.news:
+            self._look(rest, tensors)
         return self._names, tensors, rest
+
+    def _look(self, rest, tensors):
+        """For what can be saved and comes back as something else."""
+        if self._looked_at is None:
+            self._tell_shared(tensors)
+            self._tell_attributes()
+        self._looked_at = len(self._kinds)
+        found = None if self._told else hidden(rest, [self.name], _would_be_a_copy)
+        if found:
+            self._told = True
+            path, value, one = found
+            _client.warn(f"{name_of(path)} is a {type(value).__name__} with a {type(one).__name__} in it: it is saved as one value, and a restart puts a copy "
+                         "there, of which no other variable knows; give Checkpoint what is in it by a name of its own, or in a dict, list or tuple")
+
+    def _tell_shared(self, tensors):
+        spans = sorted((str(tensor.device), tensor.data_ptr(), _end(tensor), name) for (name, _), tensor in zip(self._names, tensors)
+                       if type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type in ("cpu", "cuda")
+                       and not tensor.requires_grad and not tensor.is_quantized and not getattr(tensor, "is_nested", False) and tensor.numel() > 0)
+        for (device, _, end, one), (other_device, begin, _, other) in zip(spans, spans[1:]):
+            if device == other_device and begin < end:
+                _client.warn(f"{one} and {other} share memory, as views of one tensor do: each is saved, and a restart puts two there that share none")
+                return
+
+    def _tell_attributes(self):
+        """But for those with an underscore, by which libraries that let a dict's items be attributes keep their books."""
+        own = getattr(self._value, "__dict__", {})
+        lost = [key for key in own if not key.startswith("_") and not (isinstance(self._value, dict) and key in self._value)]
+        if lost:
+            _client.warn(f"{self.name!r} is a {type(self._value).__name__} with attributes ({', '.join(lost)}), which are not saved, only its items are: put "
+                         "them there, or give Checkpoint an object with state_dict() and load_state_dict()")
 
     def _plain(self):
         """Its own type stays here, and need not be one that pickle knows."""
@@ -104,6 +150,7 @@ class PlainHolder(EagerHolder):
         if id(item) in self._names_apart:
             self.held.add(id(item))
             return _Apart(self._names_apart[id(item)])
+        self._kinds.add(type(item))
         if not self._told and has_state(item):
             self._told = True
             _client.warn(f"{name_of(path)} came into {self.name!r} after Checkpoint was made: it is saved as one value, and a restart puts its state "

@@ -1,5 +1,6 @@
 """Tensors as bytes: how one lies in memory, which part of a sharded one is here, and how it comes back."""
 import itertools
+import pickle
 
 import torch
 
@@ -8,6 +9,15 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 class CheckpointError(Exception):
     """A checkpoint can't be taken or loaded; the text says what, where, what was expected and what to do."""
+
+
+def unpickled(rest, origin):
+    """What a script gave beside its tensors, by classes of its own perhaps."""
+    try:
+        return pickle.loads(rest)
+    except Exception as error:  # a class's own constructor may raise anything
+        raise CheckpointError(f"{origin} has something that this script can't make again ({type(error).__name__}: {error}): restore with the script that "
+                              "wrote it, or start the run afresh") from error
 
 
 def is_tensor(value):
@@ -52,8 +62,8 @@ class Layout:
     __slots__ = ("name", "dtype", "shape", "strides", "place", "device", "size", "index")  # the order in which they are saved
 
     def __init__(self, name, tensor, place):
-        if tensor.layout is not torch.strided or tensor.is_quantized:
-            raise CheckpointError(f"{name}: a tensor of layout {tensor.layout} can't be checkpointed, only dense ones can: "
+        if tensor.layout is not torch.strided or tensor.is_quantized or getattr(tensor, "is_nested", False):
+            raise CheckpointError(f"{name}: a {_kind_of(tensor)} can't be checkpointed, only dense ones can: "
                                   "give Checkpoint an object whose state_dict() holds it in dense form")
         if tensor.device.type not in ("cpu", "cuda"):
             raise CheckpointError(f"{name}: a tensor on {tensor.device} can't be checkpointed, only those on cpu and cuda can: "
@@ -116,6 +126,12 @@ def _storage_size(tensor):
     return tensor.untyped_storage().nbytes() if hasattr(tensor, "untyped_storage") else tensor.storage().nbytes()
 
 
+def _kind_of(tensor):
+    if tensor.layout is not torch.strided:
+        return f"tensor of layout {tensor.layout}"
+    return "quantized tensor" if tensor.is_quantized else "nested tensor"
+
+
 def _dense_strides(tensor):
     """The strides if the elements fill their memory without gaps or overlaps (channels_last, a transpose); else None."""
     expected = 1
@@ -139,9 +155,14 @@ def table(layouts):
     taken, entries, offset = {"__metadata__"}, [], 0
     for layout in layouts:
         offset = align(offset)
-        entries.append({"name": _unique(layout.name, taken), "offset": offset, "bytes": layout.size, **_type_of(layout)})
+        entries.append({"name": _unique(_utf8(layout.name), taken), "offset": offset, "bytes": layout.size, **_type_of(layout)})
         offset += layout.size
     return entries
+
+
+def _utf8(name):
+    """What no UTF-8 can say, half of a surrogate pair as os.listdir() gives, by its escape: a reader of JSON takes nothing of a table with it."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _unique(name, taken):

@@ -1,13 +1,14 @@
 """A checkpoint on disk as the ranks of another world wrote it: what restore(reshape=...) cuts a rank's part out of."""
 import builtins
+import json
 import os
 import pickle
 
 from . import reshape
 from ._convert import read_head
-from ._holding import put_back
-from ._optimizer import numbered
-from ._tensors import CheckpointError, Layout
+from ._holding import owned_memory, put_back
+from ._optimizer import direct_keys, numbered
+from ._tensors import CheckpointError, Layout, unpickled, views
 from .checkpoint import split_meta
 
 
@@ -31,64 +32,67 @@ class Written(reshape.Saved):
     def value(self, name, rank=0):
         """What `rank` gave under `name`: a dict or list, or what the state_dict() of an object was. Of a module its extra state alone, whose tensors
         load() has, and what its own state_dict() adds. Tensors in it are copies."""
-        entries, rests = self._of(rank)
-        if name not in rests:
-            raise CheckpointError(f"{self._path}: rank {rank} gave no {name!r}: it gave {', '.join(sorted(rests))}")
-        return put_back(rests[name], _Tensors(self, rank, _layouts(entries, name)))
+        return self._of(rank).value(name)
 
     def optimizer(self, name, rank=0):
         """What `rank` gave under `name` in the form of an optimizer's state_dict(): {"state": {number of the parameter: {key: value}}, "param_groups"}, and
         whatever else its state_dict() had. Of sharded parameters the rank's own parts."""
-        entries, rests = self._of(rank)
-        rest = self.value(name, rank)
-        state = {}
-        for layout in _layouts(entries, name)[: rest["direct"]]:
-            parameter, key = layout.name[len(name) + 1 :].split(".", 1)
-            state.setdefault(int(parameter), {})[key] = self.tensor_of(layout, rank)
+        own = self._of(rank)
+        rest, state = own.value(name), {}
+        for place, (parameter, key) in enumerate(direct_keys(name, rest, own.layouts(name))):
+            state.setdefault(parameter, {})[key] = own.tensor(name, place)
         for parameter, key, value in rest["others"]:
             state.setdefault(parameter, {})[key] = value
         state.update(rest.get("unbound", ()))
         return {**rest.get("extra", {}), "state": state, "param_groups": numbered(rest["groups"])}
 
-    def tensor_of(self, layout, rank):
-        """A copy of what a rank had, of a sharded one its part."""
-        name = layout.name if self._has(layout.name, rank) else f"{layout.name}@{rank}"
-        return self.load({name: self._box_of(layout, name, rank)}, rank=rank, as_torch=True)[name].clone()
-
-    def _box_of(self, layout, name, rank):
-        """None: the whole. A ShardedTensor's place says it, for a rank may have several; that of a DTensor is as inspect tells it."""
-        if layout.place is None:
-            return None
-        if layout.place[0] == "shard":
-            return layout.place[2], layout.shape
-        (own,) = (shard for shard in self[name].shards if shard["rank"] == rank)
-        return own["offsets"], own["sizes"]
-
-    def _has(self, name, rank):
-        return name in self.tensors and any(shard["rank"] == rank for shard in self.tensors[name].shards)
-
     def _of(self, rank):
-        """(entries of the slot's layout, {name: picklable rest}) of a rank."""
         if not 0 <= rank < self.world_size:
             raise CheckpointError(f"{self._path}: there is no rank {rank}, {self.world_size} ranks wrote it")
         if rank not in self._ranks:
-            with builtins.open(os.path.join(self._path, f"rank_{rank:05}.safetensors"), "rb") as file:
-                _, layout, rest = split_meta(read_head(file)[2])
-            self._ranks[rank] = pickle.loads(layout), pickle.loads(rest)
+            self._ranks[rank] = _Rank(os.path.join(self._path, f"rank_{rank:05}.safetensors"))
         return self._ranks[rank]
 
 
-class _Tensors:
-    """A holder's, by number, each read when it is asked for."""
+class _Rank:
+    """What one rank gave: its own file knows each of its tensors by holder and number, whatever others are named."""
 
-    def __init__(self, written, rank, layouts):
-        self._written, self._rank, self._layouts = written, rank, layouts
+    def __init__(self, path):
+        self._path = path
+        with builtins.open(path, "rb") as file:
+            head, _, meta = read_head(file)
+            begin = file.tell()
+        table, layout, rest = split_meta(meta)
+        self._rests = unpickled(rest, path)
+        self._tensors = {}  # of a holder: {number: (layout, place in the file)}
+        for (holder, number, values), entry in zip(pickle.loads(layout), json.loads(table)):
+            at = begin + head[entry["name"]]["data_offsets"][0]
+            self._tensors.setdefault(holder, {})[number] = Layout.from_tuple(values), at
 
-    def __getitem__(self, index):
-        return self._written.tensor_of(self._layouts[index], self._rank)
+    def value(self, name):
+        if name not in self._rests:
+            raise CheckpointError(f"{self._path}: this rank gave no {name!r}: it gave {', '.join(sorted(self._rests))}")
+        return put_back(self._rests[name], _Copies(self, name))
+
+    def layouts(self, name):
+        return [layout for _, (layout, _) in sorted(self._tensors.get(name, {}).items())]
+
+    def tensor(self, name, number):
+        """A copy in memory of its own: in the file it may lie at any address."""
+        layout, at = self._tensors[name][number]
+        content = bytearray(layout.size)
+        with builtins.open(self._path, "rb") as file:
+            file.seek(at)
+            file.readinto(content)
+        (_, found), = views([layout], content)
+        return owned_memory(found)
 
 
-def _layouts(entries, name):
-    """Of a holder's tensors, in its order."""
-    own = sorted((number, layout) for holder, number, layout in entries if holder == name)
-    return [Layout.from_tuple(layout) for _, layout in own]
+class _Copies:
+    """A holder's tensors by number, each read when it is asked for."""
+
+    def __init__(self, rank, name):
+        self._rank, self._name = rank, name
+
+    def __getitem__(self, number):
+        return self._rank.tensor(self._name, number)

@@ -25,6 +25,7 @@ __all__ = ["Checkpoint", "CheckpointError"]
 _TRIAL_SAVES = 2
 _SMALL = 8 << 20  # bytes that the optimizers of a rank write: a millisecond
 _STEPS = 1 << 63  # where the numbers of the board end
+_LONG = 64 << 20  # bytes of a pickle that is not read back for a trial, for want of memory
 _RNG = "random number generators"  # the holder that every checkpoint has
 
 
@@ -76,6 +77,7 @@ class Checkpoint:
         self._holders[_RNG] = _state.RngHolder(_RNG, None)
         self._plan = None
         self._fixed = {}  # holders of what has one form only, by name, until it has another than at restore()
+        self._read_back = False  # whether a trial has
         self._simplified = set()  # names of what pickle could not take as it was
         self._saves, self._capacity = 0, 0
         self._token = None  # since it stepped
@@ -275,9 +277,29 @@ class Checkpoint:
         for name in self._simplified & rests.keys():
             rests[name], _ = self._holders[name].simplified(rests[name])
         try:
-            return pickle.dumps(rests, protocol=4)
+            pickled = pickle.dumps(rests, protocol=4)
         except Exception:  # whatever a user's __reduce__ raises
-            return pickle.dumps({name: self._simplify(name, rest) for name, rest in rests.items()}, protocol=4)
+            rests = {name: self._simplify(name, rest) for name, rest in rests.items()}
+            pickled = pickle.dumps(rests, protocol=4)
+        if not self._read_back or any([container.news for container in self._containers]):
+            self._check_read_back(rests, pickled)
+        return pickled
+
+    def _check_read_back(self, rests, pickled):
+        """A restart is too late to find out. Once, and where a dict or list has got an object of a new type."""
+        from . import _containers, _holding, _tensors
+
+        self._read_back = True
+        if len(pickled) > _LONG:
+            return
+        try:
+            pickle.loads(pickled)
+        except (MemoryError, _holding.OUT_OF_MEMORY):  # a restart has the room
+            return
+        except Exception:  # whatever a class's own constructor raises
+            for path, value, error in filter(None, (_containers.unreadable(rest, [name]) for name, rest in rests.items())):
+                raise _tensors.CheckpointError(f"{_holding.name_of(path)} is a {type(value).__name__} that can be saved and not be loaded again ({error}): "
+                                               "give it a __reduce__() that calls its class as it must be called, or keep plain values of it") from error
 
     def _simplify(self, name, rest):
         """What pickle takes instead of it, from now on. A training whose state has something that it can do without does not end for that."""
@@ -397,7 +419,7 @@ class Checkpoint:
             ordered = {name: self._holders[name] for name in sorted(self._holders, key=self._restore_order)}
             _imported.load(ordered, table, layout, buffer, _client.warn if self._client.rank == 0 else lambda text: None)
             return step
-        entries, rests = pickle.loads(layout), pickle.loads(rest)
+        entries, rests = pickle.loads(layout), _tensors.unpickled(rest, f"the checkpoint of step {step}")
         if rests.keys() != self._holders.keys() - (self._apart - rests.keys()):
             raise _tensors.CheckpointError(f"the checkpoint of step {step} holds {_listed(rests)}, but this script gives {_listed(self._holders)}: "
                                            "restore with the script that wrote it, or start the run afresh")

@@ -7,7 +7,8 @@
     mine = saved.load_flat("optimizer.exp_avg", cut, rank=3, world=6)
 
 Files are mapped: only the bytes that are wanted are read. What lies in one piece comes as a view of the file, which can't be written; all
-else as an array of its own. numpy has no bfloat16 and no float8: they come as uint16 and uint8, and with as_torch=True as what they are.
+else as an array of its own, and for torch what is not aligned to its elements there, too. numpy has no bfloat16 and no float8: they come as
+uint16 and uint8, and with as_torch=True as what they are.
 Where the files are is what `lockstep checkpoint inspect --json` says, of the program beside this package, $LOCKSTEP_BINARY or on PATH.
 """
 import builtins
@@ -96,6 +97,8 @@ def _given(array, dtype, as_torch):
 
     if not hasattr(torch, dtype):
         raise ReshapeError(f"torch {torch.__version__} has no {dtype}: expected one that has, or as_torch=False, which gives a numpy array")
+    if array.ctypes.data % array.itemsize:  # torch may read it by instructions that take no such address
+        array = array.copy()
     bits = array.view("int16") if _STAND_INS.get(dtype) == "uint16" else array  # torch knows no uint16 before 2.3
     with warnings.catch_warnings():  # that a view of the file can't be written
         warnings.simplefilter("ignore")

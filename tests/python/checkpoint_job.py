@@ -1,6 +1,9 @@
 """A job whose whole state a test saves and compares, and a starter of the test's own under it."""
+import contextlib
 import hashlib
+import io
 import os
+import pickle
 import random
 import signal
 import sys
@@ -112,6 +115,26 @@ def train(make_optimizer, steps, die_in=None, **options):
         ckpt.step(i, loss=job.losses[-1])
     ckpt._client.save_wait()
     return last, job.everything()
+
+
+def on_disk(folder, *states):
+    """lockstep._written.Written of a checkpoint in `folder` of ranks whose scripts gave these states."""
+    from lockstep import _convert, _plan, _state, _written
+
+    ranks = {}
+    for rank, state in enumerate(states):
+        names, tensors, rests = [], [], {}
+        for name, holder in _state.holders_of(state, set()).items():
+            _, some, rests[name] = holder.capture()
+            names += [(name, number, tensor, place, False) for number, (tensor, place) in enumerate(holder.names())]
+            tensors += some
+        meta = _plan.Plan(None, names, tensors).described() + pickle.dumps(rests)
+        named = {entry["name"]: tensor.detach() for entry, tensor in zip(_convert.read_table(meta), tensors)}
+        ranks[str(rank)] = {"tensors": named, "meta": torch.frombuffer(bytearray(meta), dtype=torch.uint8)}
+    saved = {"step": 1, "world_size": len(states), "ranks": ranks}
+    with contextlib.redirect_stdout(io.StringIO()):
+        _convert.write_checkpoint(folder, saved, _convert.load_client(os.environ["LOCKSTEP_CLIENT_LIB"]))
+    return _written.Written(os.path.join(folder, "step_000000000001_epoch_1"))
 
 
 def adam(parameters):

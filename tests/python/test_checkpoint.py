@@ -659,6 +659,11 @@ class Mismatch(Starter):
         self.assertIn("Checkpoint: 'n' is a int; expected a module", self.work(lambda: give({"n": 3})))
         self.assertIn("'f' can't be saved: ", self.work(lambda: give({"f": {"function": lambda: 0}})))
         self.assertIn("s: a tensor of layout torch.sparse_coo can't", self.work(lambda: give({"s": torch.eye(2).to_sparse()})))
+        quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+        self.assertIn("q.x: a quantized tensor can't be checkpointed", self.work(lambda: give({"q": {"x": quantized}})))
+        if hasattr(torch.nested, "nested_tensor"):
+            nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+            self.assertIn("n.x: a nested tensor can't be checkpointed", self.work(lambda: give({"n": {"x": nested}})))
         self.assertIn("m: a tensor on meta can't be checkpointed", self.work(lambda: give({"m": torch.empty(3, device="meta")})))
         freed, shrunk, quantized = torch.ones(3), torch.ones(1000), Wrapper(torch.ones(3))
         freed.storage().resize_(0)
@@ -895,6 +900,13 @@ class Table(unittest.TestCase):
     def test_names_are_made_unique(self):
         names = [entry["name"] for entry in self.table(*((name, torch.zeros(1)) for name in ("w", "w", "w#2", "__metadata__", "w")))]
         self.assertEqual(names, ["w", "w#2", "w#2#2", "__metadata__#2", "w#3"])
+
+    def test_names_are_utf8(self):
+        from lockstep import _tensors
+
+        entries = self.table(*((name, torch.zeros(1)) for name in ("\udc80", "\\udc80", "\ud800\udc00", "é")))
+        self.assertEqual(["\\udc80", "\\udc80#2", "\\ud800\\udc00", "é"], [entry["name"] for entry in entries])
+        self.assertEqual("\udc80", _tensors.Layout("\udc80", torch.zeros(1), None).name, "restore() looks for it under its own")
 
     def test_what_safetensors_cannot_say(self):
         complex128, lasting = self.table(("z", torch.zeros(3, dtype=torch.complex128)),

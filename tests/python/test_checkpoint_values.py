@@ -5,12 +5,13 @@ import json
 import os
 import pickle
 import sys
+import tempfile
 import types
 import unittest
 from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from checkpoint_job import Starter, adam, in_worker, lockstep, momentum, nn, torch
+from checkpoint_job import Starter, adam, in_worker, lockstep, momentum, nn, on_disk, torch
 
 
 def trained(make_optimizer, steps):
@@ -180,24 +181,12 @@ class Wrappers(Starter):
         self.assertEqual(1, self.work(work, True))
 
     def test_what_state_dict_adds_is_read_from_disk_and_imported(self):
-        from lockstep import _imported, _state, _written
+        from lockstep import _imported, _state
 
         optimizer = Counting([torch.ones(1)])
         optimizer.step()
         holder = _state.holder_of("o", optimizer, set())
-        _, tensors, rest = holder.capture()
-
-        class Disk(_written.Written):
-            def __init__(self):
-                pass
-
-            def _of(self, rank):
-                return [("o", number, (name, "float32", (), None, None, "cpu", 4)) for number, (name, _) in enumerate(holder.names())], {"o": rest}
-
-            def tensor_of(self, layout, rank):
-                return tensors[[name for name, _ in holder.names()].index(layout.name)]
-
-        found = Disk().optimizer("o")
+        found = on_disk(self.enterContext(tempfile.TemporaryDirectory()), {"o": optimizer}).optimizer("o")
         self.assertEqual((1, [1, 1], [0], 1), (found["count"], found["seen"].tolist(), found["param_groups"][0]["params"], len(found["state"])))
         _imported.load({"o": holder}, "[]", '{"values": {"o.count": 7}, "tensors": []}', b"", lambda text: None)
         self.assertEqual((7, 1), (optimizer.count, len(optimizer.state)))
@@ -213,6 +202,37 @@ class Wrappers(Starter):
             return optimizer.state["steps"], optimizer.state["scale"]["now"].item()
 
         self.assertEqual((3, 0.5), self.resumed(lambda parameters: Counts(parameters, lr=1.0), look)[0])
+
+    def test_keys_of_any_type_come_back_as_they_were(self):
+        class Momenta(torch.optim.Optimizer):
+            def __init__(self, parameters, lr):
+                super().__init__(parameters, {"lr": lr})
+
+            @torch.no_grad()
+            def step(self):
+                for parameter in self.param_groups[0]["params"]:
+                    for weight, key in enumerate((0, "0", "a.b", "", ("m", 1), None, 1.5)):
+                        self.state[parameter].setdefault(key, torch.zeros_like(parameter)).add_(weight)
+                    self.state[parameter][2] = "other"
+
+        def look(optimizer):
+            return [[(key, value if value == "other" else value.flatten()[0].item()) for key, value in entry.items()] for entry in optimizer.state.values()]
+
+        found, _ = self.resumed(lambda parameters: Momenta(parameters, lr=1.0), look)
+        self.assertEqual([[(0, 0), ("0", 3), ("a.b", 6), ("", 9), (("m", 1), 12), (None, 15), (1.5, 18), (2, "other")]] * 2, found)
+
+    def test_keys_of_older_checkpoints_are_texts(self):
+        from lockstep import _state, _tensors
+
+        parameter = torch.ones(1)
+        optimizer = momentum([parameter])
+        optimizer.state[parameter]["momentum_buffer"] = torch.ones(1)
+        holder = _state.holder_of("o", optimizer, set())
+        _, (moment,), rest = holder.capture()
+        del rest["keys"]
+        optimizer.state.clear()
+        holder.restore([(_tensors.Layout("o.0.momentum_buffer", moment, None), moment)], rest)
+        self.assertEqual({"momentum_buffer": 1}, optimizer.state[parameter])
 
     def test_a_harmless_state_dict_changes_nothing(self):
         class Own(torch.optim.Adam):
@@ -252,6 +272,10 @@ Pair = collections.namedtuple("Pair", "mean count")
 
 class Curve(list):
     """A list of a script's own, with an attribute."""
+
+
+class Image(torch.Tensor if torch else object):
+    """A tensor with an attribute."""
 
 
 class Range(tuple):
@@ -385,12 +409,142 @@ class Types(Starter):
         self.starter.start_epoch(2, restore=(1, 0))
         self.assertEqual((1, 7), self.work(restore))
 
+    def test_what_is_in_two_places_is_one_again(self):
+        def make():
+            tensor, shared = torch.ones(3), [1, torch.zeros(2)]
+            return {"a": tensor, "b": [tensor], "p": shared, "q": {"again": shared}, "other": torch.ones(3)}
+
+        def look(value):
+            return value["a"] is value["b"][0], value["p"] is value["q"]["again"], value["a"] is value["other"], value["p"][1].tolist()
+
+        self.assertEqual((True, True, False, [0, 0]), self.resumed(make, look=look))
+
+    def test_a_learning_rate_of_two_groups_is_one_again(self):
+        def work(restored):
+            rate = torch.tensor(0.5)
+            optimizer = torch.optim.SGD([{"params": [torch.ones(1)]}, {"params": [torch.ones(2)]}], lr=0.5)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            ckpt = lockstep.Checkpoint({"o": optimizer})
+            if restored:
+                ckpt.restore()
+            else:
+                ckpt.step(0)
+            first, second = optimizer.param_groups
+            return first["lr"] is second["lr"], first["lr"].item()
+
+        self.starter.start_epoch(1)
+        self.work(work, False)
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual((True, 0.5), self.work(work, True))
+
+    def test_tensors_of_a_subclass_keep_their_type_and_attributes(self):
+        def make():
+            image = torch.arange(6.0).view(2, 3).t().as_subclass(Image)
+            image.unit = "px"
+            return {"image": image, "again": [image], "plain": torch.ones(1), "bare": torch.ones(2).as_subclass(Image)}
+
+        def look(value):
+            image = value["image"]
+            return type(image), image.unit, image.tolist(), image.stride(), image is value["again"][0], type(value["plain"]), vars(value["bare"])
+
+        self.assertEqual((Image, "px", [[0, 3], [1, 4], [2, 5]], (1, 3), True, torch.Tensor, {}), self.resumed(make, look=look))
+
+    def test_attributes_of_what_is_given_itself_are_said_to_be_lost(self):
+        curve = Curve([1, torch.ones(1)])
+        curve.best, curve._book = 1, 2
+        text = r"'v' is a Curve with attributes \(best\), which are not saved, only its items are: .*"
+
+        def save():
+            ckpt = lockstep.Checkpoint({"v": curve, "w": AttrDict({"a": 1})})
+            for i in range(3):
+                ckpt.step(i)
+
+        self.starter.start_epoch(1)
+        self.assertRegex(in_worker(save)[1], f"^lockstep: {text}\n$")
+
+    def test_what_goes_round_or_too_deep_is_refused(self):
+        def refused(value):
+            try:
+                lockstep.Checkpoint({"v": value}).step(0)
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        round, deep = {"x": [1, torch.ones(1)]}, []
+        round["x"].append(round["x"])
+        for _ in range(3000):
+            deep = [deep]
+        self.starter.start_epoch(1)
+        self.assertRegex(self.work(refused, round), "^v.x.2 is a list that lies in itself")
+        self.assertRegex(self.work(refused, {"deep": deep}), "^'v' has dicts, lists and tuples in each other more deeply than Python goes")
+
     def test_plain_values_are_not_looked_at_one_by_one(self):
         from lockstep import _state
 
         losses = [0.5] * 1000
         with mock.patch("lockstep._holding.is_tensor", side_effect=AssertionError):
             self.assertIs(losses, _state.PlainHolder("losses", losses).capture()[2])
+
+
+class TwoArguments(Exception):
+    def __init__(self, what, where):
+        super().__init__(f"{what} {where}")
+
+
+class NotReadBack(Starter):
+    def refused(self, *values):
+        """What the last of these steps raises."""
+        def work():
+            given = {"a": [1, {}]}
+            ckpt = lockstep.Checkpoint({"v": given, "w": [given]})
+            for i, value in enumerate(values[:-1]):
+                given["a"][1] = {"x": value}
+                ckpt.step(i)
+            given["a"][1] = {"x": values[-1]}
+            try:
+                ckpt.step(len(values))
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        return self.work(work)
+
+    def test_what_can_be_saved_and_not_loaded_is_refused_when_it_comes(self):
+        text = r"^v.a.1.x is a TwoArguments that can be saved and not be loaded again \(.*missing 1 required.*\): give it a __reduce__"
+        self.assertRegex(self.refused(TwoArguments("no", "way")), text)
+        self.assertRegex(self.refused(None, {1}, TwoArguments("no", "way")), text)
+        self.assertIsNone(self.refused(ValueError("no"), ValueError("way")))
+
+    def test_a_packed_sequence_is_refused_by_name(self):
+        packed = nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)])
+        self.assertRegex(self.refused(packed), "^v.a.1.x is a PackedSequence that can be saved and not be loaded again")
+
+    def test_a_long_state_is_not_loaded_for_a_trial(self):
+        def work():
+            return lockstep.Checkpoint({"v": {"long": bytes(65 << 20), "x": TwoArguments("no", "way")}})._capture() is not None
+
+        self.starter.start_epoch(1)
+        self.assertTrue(self.work(work))
+
+    def test_what_the_script_can_t_make_at_a_restart_is_said(self):
+        def restore():
+            del globals()["TwoArguments"]
+            try:
+                lockstep.Checkpoint({"v": {}}).restore()
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        self.work(lambda: lockstep.Checkpoint({"v": {"kind": TwoArguments}}).step(0))
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertRegex(self.work(restore), "^the checkpoint of step 0 has something that this script can't make again .*TwoArguments.*: restore with")
+
+
+class Holds:
+    """An object of another kind, with something in it."""
+
+    def __init__(self, held):
+        self.held = held
 
 
 class Inside(Starter):
@@ -525,6 +679,37 @@ class Inside(Starter):
 
         self.starter.start_epoch(1)
         self.assertRegex(in_worker(late)[1], "^lockstep: state.net came into 'state' after Checkpoint was made: .*\n$")
+
+    def test_one_in_an_object_of_another_kind_is_said_once(self):
+        def work(value, later=None):
+            given = {"plain": Holds(1), "a": [value]}
+            ckpt = lockstep.Checkpoint({"d": given})
+            for i in range(3):
+                ckpt.step(i)
+                given["a"] += [later]
+
+        self.starter.start_epoch(1)
+        net = filled(1)
+        for value, kinds in ((Holds(net), "Holds with a Linear"), (collections.deque([net]), "deque with a Linear"), (Holds([1, net.weight]), "Holds with a Parameter"),
+                             (Holds({"o": momentum([torch.ones(1)])}), "Holds with a SGD")):
+            text = f"^lockstep: d.a.%d is a {kinds} in it: it is saved as one value, and a restart puts a copy there, .*\n$"
+            self.assertRegex(in_worker(work, value)[1], text % 0)
+            if kinds.startswith("deque"):
+                self.assertRegex(in_worker(work, None, value)[1], text % 1, "of a type that comes later")
+        for value in (Holds(nn.ReLU()), Holds(torch.ones(1)), net):
+            self.work(work, value)
+
+    def test_views_of_one_tensor_are_said_once(self):
+        def work(value):
+            ckpt = lockstep.Checkpoint({"d": value})
+            for i in range(3):
+                ckpt.step(i)
+
+        self.starter.start_epoch(1)
+        pool = torch.zeros(4, 2)
+        self.assertRegex(in_worker(work, {"pool": pool, "row": pool[1:2]})[1],
+                         "^lockstep: d.pool and d.row share memory, as views of one tensor do: each is saved, .*\n$")
+        self.work(work, {"first": pool[:2], "last": pool[2:], "same": pool[2:].clone(), "none": pool[:0], "sparse": 1})
 
     def replaced_and_restored(self, make, change):
         """(make() of a script that restores what another saved after change(state), what it was told)."""

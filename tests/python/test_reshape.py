@@ -7,14 +7,13 @@ import tempfile
 import unittest
 from unittest import mock
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), HERE]
 
 import numpy
 
 try:
     import torch
-
-    from lockstep._state import _Slot
 except ImportError:
     torch = None
 
@@ -130,6 +129,18 @@ class AnyBox(Files):
         flat = self.saved([4], [self.shard(words[0], (0,), 0), self.shard(words[1], (0,), 1)], "bfloat16")
         self.assertEqual(torch.bfloat16, flat.load_flat("x", Buckets([5]), 0, 1, as_torch=True).dtype)
 
+    @unittest.skipUnless(torch, "no torch")
+    def test_to_torch_each_element_is_aligned(self):
+        """It reads complex numbers by instructions that end the process where they are not."""
+        for dtype in ("complex128", "complex64", "float64", "float16"):
+            for _ in range(20):
+                whole = self.noise([3, 4], dtype)
+                saved = self.saved([3, 4], [self.shard(whole, (0, 0), 0)], dtype)
+                for box in (None, ((0, 1), (3, 2))):
+                    tensor = saved.load({"x": box}, as_torch=True)["x"]
+                    self.assertEqual(0, tensor.data_ptr() % tensor.element_size(), dtype)
+                    self.assertEqual((whole[:, 1:3] if box else whole).tobytes(), tensor.clone().numpy().tobytes())
+
     @unittest.skipUnless(torch and not hasattr(torch, "float8_e5m2"), "no torch that lacks it")
     def test_what_this_torch_does_not_know_is_said(self):
         saved = self.saved([3], [self.shard(self.noise([3], "uint8"), (0,), 0)], "float8_e5m2")
@@ -138,36 +149,70 @@ class AnyBox(Files):
 
 
 @unittest.skipUnless(torch, "no torch")
-class WrittenByRanks(Files):
-    """What each rank gave, as lockstep._written finds it: here a moment of an optimizer, split by rows, of three ranks of which the last has none."""
+class WrittenByRanks(unittest.TestCase):
+    """What each rank gave, as lockstep._written finds it in the files."""
 
-    def written(self, whole, place_of):
-        from lockstep import _tensors, _written
+    def written(self, *states):
+        from checkpoint_job import on_disk
 
-        shards, ranks = [], {}
-        for rank, (low, high) in enumerate(((0, 3), (3, 5), (5, 5))):
-            part = torch.from_numpy(whole[low:high].copy())
-            place = place_of(whole.shape, (low, 0), tuple(part.shape))
-            layouts = [_tensors.Layout("o.0.exp_avg", part, place).as_tuple(), _tensors.Layout("v", part, place).as_tuple()]
-            rest = {"direct": 1, "groups": [{"lr": 0.1, "params": 1}], "others": [(0, "step", 4)]}
-            ranks[rank] = [("o", 0, layouts[0]), ("v", 0, layouts[1])], {"o": rest, "v": {"of it": _Slot(0)}}
-            shards.append(self.shard(whole[low:high], (low, 0), rank))
-        tensors = [{"name": name, "dtype": "float32", "shape": list(whole.shape), "shards": shards} for name in ("o.0.exp_avg", "v")]
-        report = {"kind": "lockstep", "folder": self.folder, "step": 1, "world_size": 3, "tensors": tensors, "values": [], "passed_over": []}
-        with mock.patch.object(_written.reshape, "inspect", return_value=report):
-            written = _written.Written(self.folder)
-        written._ranks = ranks
-        return written
+        return on_disk(self.enterContext(tempfile.TemporaryDirectory()), *states)
 
-    def test_each_rank_gets_its_part_back(self):
-        whole = numpy.arange(10, dtype="float32").reshape(5, 2)
-        for place_of in (lambda shape, at, size: ("dtensor", shape, "(Shard(dim=0),)", (3,)), lambda shape, at, size: ("shard", shape, at, size)):
-            written = self.written(whole, place_of)
-            for rank, rows in enumerate((whole[:3], whole[3:], whole[5:])):
-                found = written.optimizer("o", rank)
-                self.assertEqual(rows.tolist(), found["state"][0]["exp_avg"].tolist())
-                self.assertEqual((4, [{"lr": 0.1, "params": [0]}]), (found["state"][0]["step"], found["param_groups"]))
-                self.assertEqual(rows.tolist(), written.value("v", rank)["of it"].tolist())
+    def test_each_rank_gets_its_own_back(self):
+        def given(rank, rows):
+            parameter = torch.zeros(rows, 2)
+            optimizer = torch.optim.Adam([parameter], lr=0.5 + rank)
+            parameter.grad = torch.ones(rows, 2)
+            optimizer.step()
+            optimizer.state[parameter][0] = torch.full((rows, 2), float(rank))
+            return {"o": optimizer, "v": {"part": torch.arange(2.0 * rows).view(rows, 2), "rank": rank}}
+
+        states = [given(rank, rows) for rank, rows in enumerate((3, 2, 0))]
+        written = self.written(*states)
+        for rank, state in enumerate(states):
+            found, (expected,) = written.optimizer("o", rank), state["o"].state.values()
+            self.assertEqual(expected.keys(), found["state"][0].keys())
+            for key, tensor in expected.items():
+                self.assertTrue(torch.equal(tensor, found["state"][0][key]), (rank, key))
+            self.assertEqual((0.5 + rank, [0]), (found["param_groups"][0]["lr"], found["param_groups"][0]["params"]))
+            value = written.value("v", rank)
+            self.assertEqual((state["v"]["part"].tolist(), rank), (value["part"].tolist(), value["rank"]))
+
+    def test_tensors_of_one_name_are_two(self):
+        """Of ranks that have other shapes, too."""
+        def given(size):
+            return {"d": {1: torch.zeros(size), "1": torch.ones(3), "a.b": torch.zeros(2), "a": {"b": torch.ones(2)}, "\udc80": torch.ones(1)}}
+
+        written = self.written(given(3), given(4))
+        for rank, size in enumerate((3, 4)):
+            value = written.value("d", rank)
+            self.assertEqual(([0] * size, [1] * 3, [0] * 2, [1] * 2), tuple(item.tolist() for item in (value[1], value["1"], value["a.b"], value["a"]["b"])))
+        self.assertEqual({"d.1", "d.1@1", "d.1#2", "d.a.b", "d.a.b#2", "d.\\udc80"}, written.tensors.keys())
+        self.assertEqual([1] * 3, written.load({"d.1#2": None})["d.1#2"].tolist())
+
+    def test_a_copy_has_memory_of_its_own_however_its_bytes_lie(self):
+        order = torch.arange(6).to(torch.complex128).view(2, 3).t()
+        written = self.written({"d": {"odd": torch.ones(3, dtype=torch.uint8), "z": order, "none": torch.zeros(0, 3)}})
+        tensor = written.value("d")["z"]
+        self.assertEqual((0, order.stride()), (tensor.data_ptr() % tensor.element_size(), tensor.stride()))
+        self.assertTrue(torch.equal(order, tensor.clone()))
+        self.assertEqual((0, 3), tuple(written.value("d")["none"].shape))
+
+    def test_a_rank_without_tensors_may_come_without_an_empty_dict(self):
+        """As torch.distributed.checkpoint gives it back."""
+        from lockstep import _convert
+
+        with mock.patch.object(_convert, "write_rank", lambda folder, rank, saved, client, write=_convert.write_rank:
+                               write(folder, rank, {"meta": saved["meta"]}, client)):
+            self.assertEqual([1], self.written({"v": [1]}).value("v"))
+
+    def test_what_was_not_given_is_said(self):
+        written = self.written({"v": [1], "w": [2]})
+        from lockstep._tensors import CheckpointError
+
+        with self.assertRaisesRegex(CheckpointError, "rank_00000.safetensors: this rank gave no 'x': it gave v, w"):
+            written.value("x")
+        with self.assertRaisesRegex(CheckpointError, "there is no rank 1, 1 ranks wrote it"):
+            written.value("v", 1)
 
 
 class FlatBuffers(Files):
