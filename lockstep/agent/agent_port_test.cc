@@ -24,7 +24,9 @@ using testing::Pair;
 
 class AgentPortTest : public testing::Test {
  protected:
-  AgentPortTest() : port_(poller_, clock_, {.connected = [this] { poller_.Stop(); }, .asked = {}, .waiting = [] {}}) {}
+  AgentPortTest()
+      : port_(poller_, clock_,
+              {.connected = [this] { poller_.Stop(); }, .asked = {}, .left = [] {}, .waiting = [] {}}) {}
 
   void Connect() {
     const std::string path = folder_ / "socket";
