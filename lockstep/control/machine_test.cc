@@ -192,9 +192,9 @@ TEST(Watcher, ThatWasGoneIsHistoryOnly) {
 TEST(Watcher, ThatIsGoneIsMissedForUpToTheTimeSinceItsLastWordUnlessItsEndWasNoted) {
   Scenario job = Training();
   job.Hear(20, WatcherGone{At(15)});
-  EXPECT_EQ(job.Headline(0), "the coordinator was gone; training went on: nobody watched for up to 5.000 s");
+  EXPECT_EQ(job.Headline(0), "the coordinator was gone: nobody watched for up to 5.000 s");
   job.Hear(30, WatcherGone{At(29), false, true});
-  EXPECT_EQ(job.Headline(1), "the coordinator was gone; training went on: nobody watched for 1.000 s");
+  EXPECT_EQ(job.Headline(1), "the coordinator was gone: nobody watched for 1.000 s");
 }
 
 // No other one took over, and who stands by has not gone.
