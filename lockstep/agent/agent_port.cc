@@ -66,11 +66,13 @@ void AgentPort::Hear() {
   if (!packet) return;
   if (packet->closed) {
     HangUp();
-    calls_.left();
+    if (std::exchange(asked_, false)) calls_.left();  // who only looks whether we are there has watched nothing
     return calls_.waiting();
   }
   const auto request = nlohmann::json::parse(packet->text, nullptr, false);
-  if (request.is_object()) calls_.asked(request, packet->fds);
+  if (!request.is_object()) return;
+  asked_ = true;
+  calls_.asked(request, packet->fds);
 }
 
 Nanos AgentPort::Missed() const { return connected() ? Nanos{} : clock_.Now() - seen_; }

@@ -47,8 +47,9 @@ std::string HeadLine(const Json& status) {
   const Json ettr = status.value("ettr", Json::object());
   const Json checkpoint = status.value("checkpoint", Json::object());
   return fmt::format("{}{}{}  {}  epoch {}  step {}  loss {}  ETTR {}  checkpoint {}", kBold, Word(status, "job"),
-                     kPlain, StateText(status), status.value("epoch", 0), Known(Number(status, "step"), "{:.0f}"),
-                     LossText(status), Known(100 * Number(ettr, "cumulative"), "{:.1f} %"),
+                     kPlain, StateText(status), Known(Number(status, "epoch"), "{:.0f}"),
+                     Known(Number(status, "step"), "{:.0f}"), LossText(status),
+                     Known(100 * Number(ettr, "cumulative"), "{:.1f} %"),
                      Known(Number(checkpoint, "step"), "of step {:.0f}"));
 }
 

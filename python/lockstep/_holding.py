@@ -1,10 +1,11 @@
 """What all holders of a script's state (_state.py) share: how tensors are taken out of what pickle gets, and how they come back."""
 import collections
+import sys
 
 import torch
 
 from . import _client
-from ._containers import readable, replaced, simplified
+from ._containers import ATOMS, readable, replaced, simplified
 from ._tensors import PLAIN, CheckpointError, Layout, is_tensor, parts
 
 _PICKLED_AS = "lockstep._state"  # where checkpoints look for the classes that are in them
@@ -63,10 +64,18 @@ def take_out(value, path, names, tensors, leave=lambda item, path: item):
             names.append((name, None))
             tensors.append(item if type(item) in PLAIN else _whole(item, name))
             number = len(tensors) - 1
-            slot = slots[id(item)] = _Slot(number) if type(item) in PLAIN else _Slot(number, type(item), vars(item))
+            slot = slots[id(item)] = _slot_of(item, number)
         return slot
 
     return replaced(value, [path], take, readable)
+
+
+def _slot_of(tensor, number):
+    """A subclass is kept where pickle can name it and it has nothing but simple attributes: a module may hang on one, or a lock."""
+    kind, own = type(tensor), getattr(tensor, "__dict__", {})
+    if kind in PLAIN or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind or any(type(value) not in ATOMS for value in own.values()):
+        return _Slot(number)
+    return _Slot(number, kind, own)
 
 
 def _whole(item, name):

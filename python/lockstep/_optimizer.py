@@ -60,6 +60,10 @@ class OptimizerHolder:
     def parameters(self):
         return _parameters_of(self.optimizer)
 
+    def writes(self, parameter):
+        """Whether it has: of one that never has a gradient nothing is lost."""
+        return parameter.requires_grad and (parameter.grad is not None or bool(self.stateful.state.get(parameter)))
+
     def capture(self):
         keys, tensors, others, odd = [], [], [], {}
         state = self.stateful.state

@@ -16,7 +16,6 @@ import sys
 import torch
 
 from . import _client
-from ._added import Added
 from ._containers import simplified
 from ._holding import _Apart, _Slot, EagerHolder, copy_into, form_of, owned_memory, take_out, with_copies  # noqa: F401 (pickles look for the first two here)
 from ._optimizer import OptimizerHolder
@@ -59,12 +58,9 @@ def holder_of(name, value, owned):
 
 _keys, _values = operator.methodcaller("keys"), operator.methodcaller("values")  # those of a scripted module can't be iterated themselves
 
-_ADDED = ("state_dict",)  # no prefix
-
 
 class ModuleHolder:
-    """Parameters and persistent buffers of a module tree, each tensor once however often it is used. In the rest, by prefix, its extra state, and
-    what its own state_dict() adds."""
+    """Parameters and persistent buffers of a module tree, each tensor once however often it is used."""
 
     simplified = staticmethod(simplified)
 
@@ -74,6 +70,7 @@ class ModuleHolder:
         self._stamp, self._folders, self._children, self._skipped = None, [], [], []
         self._tensors, self._ties = None, None  # ids of all, None's too; for each the place of the first that is the same
         self._fully_sharded = [part for part in module.modules() if hasattr(part, "reshard") and hasattr(part, "unshard")]
+        self._tell_own({type(part) for part in module.modules()})
 
     def capture(self):
         self._gather_nothing()
@@ -86,16 +83,13 @@ class ModuleHolder:
         if self._sharded:
             tensors = [part for tensor in tensors for _, part in parts(tensor)]
         rest = {prefix: module.get_extra_state() for prefix, module in self._extra}
-        added, self._nested = self._added(), []
-        if added:
-            rest[_ADDED] = len(tensors), take_out(added, self.name, self._nested, tensors)
-        return [stamp, self._nested], tensors, rest
+        return stamp, tensors, rest
 
     def names(self):
-        return self._names + self._nested
+        return self._names
 
     def lazy(self, index):
-        return index < len(self._ids) and self._ids[index] in self._owned
+        return self._ids[index] in self._owned
 
     def wholes(self):
         """(name, tensor) of the sharded ones that may be copied late: a write to the whole doesn't show in the version of the part."""
@@ -125,11 +119,19 @@ class ModuleHolder:
         children = list(map(id, itertools.chain.from_iterable(map(_values, self._children))))
         return [keys, list(map(len, self._folders)), children, list(map(len, self._skipped)), self._ties], values
 
+    def _tell_own(self, kinds):
+        """What a script's or a library's own state_dict() returns is not known before it is asked, which may gather, or count."""
+        own = sorted({kind.__name__ for kind in kinds if not kind.__module__.startswith("torch.") and any(
+            not str(getattr(getattr(kind, name), "__module__", "torch.")).startswith("torch.") for name in ("state_dict", "_save_to_state_dict"))})
+        client = _client.join()
+        if own and (client is None or client.rank == 0):
+            _client.warn(f"{self.name!r}: {', '.join(own)} has a state_dict() of its own: what that has beside parameters and buffers is not saved; "
+                         "get_extra_state() and set_extra_state() of the module are asked for such things")
+
     def _walk(self):
         named = list(self.module.named_modules())
         self._extra = [(prefix, module) for prefix, module in named
                        if type(module).get_extra_state is not torch.nn.Module.get_extra_state]
-        self._added = Added(self.name, named)
         self._folders = [folder for _, module in named for folder in (module._parameters, module._buffers)]
         self._children = [module._modules for _, module in named]
         self._skipped = [module._non_persistent_buffers_set for _, module in named]
@@ -207,9 +209,6 @@ class ModuleHolder:
             _client.warn(f"{len(told)} buffers of {self.name!r} are as they were saved, and not as this script makes them: {told[0]}")
 
     def restore(self, saved, rest):
-        direct, added = rest.get(_ADDED, (len(saved), {}))
-        added = with_copies(self.name, added, saved)
-        saved = saved[:direct]
         shapes = {layout.name: layout.shape for layout, _ in saved}
         self._make_fit(saved)
         _, tensors, _ = self.capture()
@@ -217,7 +216,6 @@ class ModuleHolder:
             if torch.nn.parameter.is_lazy(tensor) and name in shapes:
                 tensor.materialize(shapes[name])  # as the first forward pass would
         copy_into(self.name, self._names, tensors, saved)
-        self._added.restore(added)
         for prefix, module in self._extra:
             if prefix in rest:
                 module.set_extra_state(rest[prefix])

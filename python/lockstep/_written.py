@@ -31,7 +31,7 @@ class Written(reshape.Saved):
 
     def value(self, name, rank=0):
         """What `rank` gave under `name`: a dict or list, or what the state_dict() of an object was. Of a module its extra state alone, whose tensors
-        load() has, and what its own state_dict() adds. Tensors in it are copies."""
+        load() has. Tensors in it are copies."""
         return self._of(rank).value(name)
 
     def optimizer(self, name, rank=0):

@@ -210,7 +210,7 @@ class Checkpoint:
 
     def _check_parameters(self, tensors):
         """What an optimizer writes and nothing else has would begin anew under an optimizer that goes on."""
-        from . import _state, _tensors
+        from . import _tensors
 
         held = sorted((tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()) for tensor in tensors)
         begins, ends = [begin for begin, _ in held], list(itertools.accumulate((end for _, end in held), max))
@@ -221,13 +221,11 @@ class Checkpoint:
 
         for holder in self._optimizer_holders():
             for number, parameter in enumerate(holder.parameters()):
-                if not parameter.requires_grad or all(is_held(part) for _, part in _tensors.parts(parameter)):
+                if not holder.writes(parameter) or all(is_held(part) for _, part in _tensors.parts(parameter)):
                     continue
-                text = (f"{holder.name!r} writes parameter {number}, {_tensors.Layout('', parameter, None)}, which nothing else in Checkpoint has: after a "
-                        "restart it would be as the script makes it, with the optimizer's state of later. Give Checkpoint the module, or the list, that it is in")
-                if not any(isinstance(self._holders[name], _state.StateDictHolder) for name in self._plan.holders()):
-                    raise _tensors.CheckpointError(text)
-                _client.warn(f"{text}, unless an object's state_dict() has a copy of it")
+                _client.warn(f"{holder.name!r} writes parameter {number}, {_tensors.Layout('', parameter, None)}, which nothing else in Checkpoint has: after a "
+                             "restart it is as the script makes it, with the optimizer's state of later. Give Checkpoint the module, or the list, that it is "
+                             "in, unless an object's state_dict() has a copy of it")
                 break
 
     def _capture(self):

@@ -778,7 +778,7 @@ class Inside(Starter):
                 raise RuntimeError("gather first")
 
         self.starter.start_epoch(1)
-        self.assertEqual({"s", "s.net"}, self.work(lambda: set(lockstep.Checkpoint({"s": {"net": Sharded(1, 1)}})._ids)))
+        self.assertEqual({"s", "s.net"}, in_worker(lambda: set(lockstep.Checkpoint({"s": {"net": Sharded(1, 1)}})._ids))[0])
 
     def test_they_are_imported_by_the_names_of_their_places(self):
         from lockstep import _imported, _state
@@ -798,59 +798,8 @@ class Inside(Starter):
         self.assertNotIn("all.net", "".join(said))
 
 
-class Kept(nn.Linear if nn else object):
-    """Counts in _save_to_state_dict(); `others` is a tensor of no name."""
-
-    def __init__(self):
-        super().__init__(2, 2)
-        self.count, self.others = 0, torch.zeros(2)
-
-    def _save_to_state_dict(self, destination, prefix, keep_vars):
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination.update({prefix + "count": self.count, prefix + "others": self.others})
-
-    def _load_from_state_dict(self, state, prefix, *others):
-        self.count, self.others = state.pop(prefix + "count"), state.pop(prefix + "others")
-        super()._load_from_state_dict(state, prefix, *others)
-
-
-class Metric(nn.Module if nn else object):
-    """All in plain attributes."""
-
-    def __init__(self):
-        super().__init__()
-        self.count, self.others = 0, torch.zeros(2)
-
-    def state_dict(self, *args, destination=None, prefix="", **options):
-        state = super().state_dict(*args, destination=destination, prefix=prefix, **options)
-        state.update({prefix + "count": self.count, prefix + "others": self.others.clone()})
-        return state
-
-    def _load_from_state_dict(self, state, prefix, *others):
-        self.count, self.others = state.pop(prefix + "count"), state.pop(prefix + "others")
-
-
-class Renaming(nn.Module if nn else object):
-    """As whoever strips a wrapper from names, or leaves out what is frozen."""
-
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def state_dict(self, *args, **options):
-        return {f"stripped.{key}": value for key, value in self.inner.state_dict(*args, **options).items()}
-
-    def load_state_dict(self, state, strict=True):
-        return self.inner.load_state_dict({key[len("stripped."):]: value for key, value in state.items()}, strict)
-
-
-class Failing(nn.Linear if nn else object):
-    def state_dict(self, *args, **options):
-        raise RuntimeError("gather first")
-
-
 class Modules(Starter):
-    """Whose state_dict() is more, or less, than parameters and buffers."""
+    """Whose buffers, parameters and ties change in the course."""
 
     def resumed(self, make, change, look):
         """(what look(module) said when it was saved, what of a restored one, what the two have told)."""
@@ -875,52 +824,23 @@ class Modules(Starter):
         restored, said = in_worker(restore)
         return saved, restored, names, told + said
 
-    @staticmethod
-    def count(module):
-        for part in module.modules():
-            if hasattr(part, "count"):
-                part.count += 1
-                part.others = part.others + part.count
+    def test_what_their_own_state_dict_adds_is_said(self):
+        class Counting(nn.Linear):
+            def _save_to_state_dict(self, destination, prefix, keep_vars):
+                super()._save_to_state_dict(destination, prefix, keep_vars)
+                destination[prefix + "count"] = 3
 
-    def test_what_they_add_comes_back(self):
-        def look(module):
-            parts = [part for part in module.modules() if hasattr(part, "count")]
-            return [(part.count, part.others.tolist()) for part in parts], [value.tolist() for value in module.parameters()]
-
-        for make in (Kept, Metric, lambda: nn.Sequential(nn.Linear(1, 1), nn.Sequential(Kept(), Metric())), lambda: Renaming(Kept()),
-                     lambda: nn.Sequential(Renaming(nn.Sequential(Metric(), nn.Linear(1, 1))))):
-            saved, restored, names, said = self.resumed(make, self.count, look)
-            self.assertEqual((saved, ""), (restored, said))
-            self.assertEqual(3, saved[0][0][0])
-            self.assertEqual(len(names), len(set(names)))
-
-    def test_a_hook_that_adds(self):
-        def make():
-            module = nn.Linear(1, 1)
-            module.count, module.others = 0, torch.zeros(1)
-            module._register_state_dict_hook(lambda module, state, prefix, _: state.update({prefix + "count": module.count}))
-            module._register_load_state_dict_pre_hook(lambda state, prefix, *_: setattr(module, "count", state.pop(prefix + "count")))
-            return module
-
-        saved, restored, _, said = self.resumed(make, self.count, lambda module: module.count)
-        self.assertEqual((3, 3, ""), (saved, restored, said))
-
-    def test_what_only_names_anew_is_saved_once(self):
-        saved, restored, names, said = self.resumed(lambda: Renaming(nn.Linear(1, 1)), lambda module: None, lambda module: module.inner.weight.item())
-        self.assertEqual((saved, ["m.inner.weight", "m.inner.bias"], ""), (restored, names, said))
-
-    def test_what_refuses_or_is_not_taken_back_is_said(self):
-        *_, names, said = self.resumed(lambda: Failing(1, 1), lambda module: None, lambda module: None)
-        self.assertEqual(["m.weight", "m.bias"], names)
-        self.assertEqual(2, said.count("'m': state_dict() of this Failing failed (gather first): its parameters and buffers are saved, and nothing"), said)
-
-        class Exporting(nn.Linear):
+        class Renaming(nn.Sequential):
             def state_dict(self, *args, **options):
-                return {**super().state_dict(*args, **options), "made": "today"}
+                raise RuntimeError("not asked: it may gather, or count")
 
-        saved, restored, _, said = self.resumed(lambda: Exporting(1, 1), lambda module: None, lambda module: module.weight.item())
-        self.assertEqual(saved, restored)
-        self.assertRegex(said, "^lockstep: 'm': made of its state_dict\\(\\) is as the script makes it, for its load_state_dict\\(\\) does not take it: .*made")
+        for make, name in ((lambda: nn.Sequential(Counting(1, 1), Counting(1, 1)), "Counting"), (lambda: Renaming(nn.Linear(1, 1)), "Renaming")):
+            saved, restored, _, said = self.resumed(make, lambda module: None, lambda module: [value.tolist() for value in module.parameters()])
+            self.assertEqual(saved, restored)
+            self.assertEqual(2, said.count("\n"), said)
+            self.assertIn(f"'m': {name} has a state_dict() of its own: what that has beside parameters and buffers is not saved", said)
+        *_, said = self.resumed(lambda: nn.Sequential(torch.quantization.MinMaxObserver(), nn.BatchNorm1d(2)), lambda module: None, lambda module: None)
+        self.assertEqual("", said)
 
     def test_buffers_that_change_come_back_as_they_were(self):
         class Queue(nn.Module):
@@ -992,27 +912,6 @@ class Modules(Starter):
         for state, name in (({"t": torch.ones(1, 2).expand(3, 2)}, "t"), ({"m": nn.ParameterList([nn.Parameter(torch.ones(1).expand(3))])}, "m.0")):
             self.assertIn(f"{name}: several elements of a tensor of shape (3", self.work(give, state))
         self.assertIsNone(self.work(give, {"d": {"t": torch.ones(1).expand(3)}}))
-
-    def test_those_of_torch(self):
-        """Of quantization in training, of a quantized layer, which nobody trains, and of what gathers."""
-        def observed():
-            torch.manual_seed(0)
-            return nn.Sequential(torch.quantization.FakeQuantize(torch.quantization.MovingAverageMinMaxObserver), torch.quantization.MinMaxObserver())
-
-        saved, restored, _, said = self.resumed(observed, lambda module: module(torch.randn(4)), lambda module: [v.tolist() for v in module.state_dict().values()])
-        self.assertEqual((saved, ""), (restored, said))
-        *_, said = self.resumed(lambda: torch.nn.quantized.Linear(2, 2), lambda module: None, lambda module: None)
-        self.assertIn("has what can't be saved", said)
-
-        class FullyShardedDataParallel(nn.Module):
-            pass
-
-        class Above(nn.Sequential):
-            def state_dict(self, *args, **options):
-                raise AssertionError("a collective in every step")
-
-        *_, said = self.resumed(lambda: Above(FullyShardedDataParallel(), nn.Linear(1, 1)), lambda module: None, lambda module: None)
-        self.assertIn("state_dict() of this Above would gather the parameters", said)
 
 
 if __name__ == "__main__":
