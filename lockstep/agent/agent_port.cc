@@ -66,13 +66,11 @@ void AgentPort::Hear() {
   if (!packet) return;
   if (packet->closed) {
     HangUp();
-    if (std::exchange(asked_, false)) calls_.left();  // who only looks whether we are there has watched nothing
+    calls_.left();
     return calls_.waiting();
   }
   const auto request = nlohmann::json::parse(packet->text, nullptr, false);
-  if (!request.is_object()) return;
-  asked_ = true;
-  calls_.asked(request, packet->fds);
+  if (request.is_object()) calls_.asked(request, packet->fds);
 }
 
 Nanos AgentPort::Missed() const { return connected() ? Nanos{} : clock_.Now() - seen_; }

@@ -70,7 +70,6 @@ class AgentPort {
   size_t output_bytes_ = 0;                // that wait, with what it takes to keep them
   std::array<uint64_t, 3> left_out_ = {};  // bytes by stream, since it was last said
   uint64_t dropped_output_ = 0;
-  bool asked_ = false;  // whether this agent has asked for anything
   Nanos seen_, unheard_since_;
 };
 
