@@ -116,6 +116,7 @@ class Starter {
   Nanos exec_by_;  // its zygote is lost: what that has forked ends first, or has until then; 0 = it is not
   DroppedOutput told_;
   bool killing_ = false, ending_ = false;
+  bool watched_ = false;       // whoever is connected has asked for something
   bool forked_ = false;        // the workers of the epoch, by the zygote
   bool anew_ = false;          // the next epoch runs another version: nobody is asked to leave by himself
   int workers_version_ = 0;    // of the epoch that runs, or ran last
@@ -210,6 +211,7 @@ void Starter::Run() {
 // The agent.
 
 void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
+  watched_ = true;
   poller_.SetPeriod(kBusyTick);
   const std::string op = request.value("op", "");
   const auto epoch = request.value("epoch", uint64_t{0});
@@ -252,9 +254,10 @@ void Starter::Seat(const control::Place& place) {
   buffers_.board()->world_size = static_cast<uint32_t>(place.world_size);
 }
 
-// Of a run that ends nobody asks how long it was unwatched.
+// Who only looked whether this process is there has watched nothing. Of a run that ends nobody asks how long it was
+// unwatched.
 void Starter::AgentLeft() {
-  if (ending_) return;
+  if (!std::exchange(watched_, false) || ending_) return;
   if (const absl::Status noted = NoteUnwatched(spec_.run_dir, clock_.Now()); !noted.ok())
     Log(LogLevel::kWarning, "since when nobody watches can't be noted: {}", Message(noted));
 }

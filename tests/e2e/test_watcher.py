@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import time
 import unittest
 
 from harness import STEPS, Run, RunTest, ddp
@@ -34,16 +35,19 @@ class WatcherTest(RunTest):
         run = self.start_long_job()
         watched_s = run.status()["ettr"]["wall_s"]
         workers = self.kill_watcher(run)
+        gone_at = time.monotonic()
         run.wait_for_step(run.steps()[-1]["step"] + 5, watched=False)
         self.assertEqual("unwatched", run.status()["state"], run)
         self.assertGreaterEqual(run.status()["ettr"]["wall_s"], watched_s, run)
         self.assertIn(f"go on with `lockstep run --resume {run.dir}`", run.status()["trouble"], run)
+        unwatched_s = time.monotonic() - gone_at
         run.resume()
         run.wait("adoption", lambda: run.pids() == workers)
         run.finish()
         self.assertEqual(1, run.epoch(), run)
         gone = self.assert_taken_over(run)
         self.assertRegex(gone["headline"], r"nobody watched for [0-9.]+ s$", run)
+        self.assertGreaterEqual(float(gone["headline"].split()[-2]), unwatched_s, run)
         self.assertRegex(run.ask("why", str(gone["id"])).stdout, r"closed after [0-9.]+ s: the job went on\n", run)
         run.assert_undisturbed_result(LONG)
 
