@@ -145,7 +145,6 @@ TEST(Report, NestedRowsAreBlocksAndSentencesLines) {
             "evidence  c\n");
 }
 
-// What JSON has as a number above 0 is none in text either.
 TEST(Report, ATableHasTheKeysOfAllItsRows) {
   EXPECT_EQ(RenderText({{{"name", "a"}, {"s", 1}}, {{"name", "b"}, {"rung", 2}, {"s", 3}}, {{"reason", "far"}}}),
             "name  s  rung  reason\n"
@@ -154,6 +153,7 @@ TEST(Report, ATableHasTheKeysOfAllItsRows) {
             "-     -  -     far\n");
 }
 
+// What JSON has as a number above 0 is none in text either.
 TEST(Report, SmallNumbersAreNotZero) {
   EXPECT_EQ(RenderText({{"a", 2.6123e-7}, {"b", -3.21987e-5}, {"c", -1e-17}, {"d", 0.0}, {"e", 0.0010009}}),
             "a  2.61e-07\n"

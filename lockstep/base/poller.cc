@@ -19,6 +19,13 @@ void DrainCounter(int fd) {
   [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof(count));
 }
 
+epoll_event Awaited(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLHUP;
+  event.data.fd = fd;
+  return event;
+}
+
 }  // namespace
 
 Poller::Poller() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -30,9 +37,7 @@ Poller::Poller() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CL
 }
 
 void Poller::Watch(int fd, std::function<void()> ready) {
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLHUP;
-  event.data.fd = fd;
+  epoll_event event = Awaited(fd);
   const int operation = watched_.contains(fd) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
   LS_CHECK(epoll_ctl(epoll_.get(), operation, fd, &event) == 0, "fd {}, errno {}", fd, errno);
   watched_[fd] = {std::move(ready)};
@@ -40,10 +45,8 @@ void Poller::Watch(int fd, std::function<void()> ready) {
 
 void Poller::AwaitRoom(int fd, bool wanted) {
   if (std::exchange(watched_.at(fd).awaits_room, wanted) == wanted) return;
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLHUP;
+  epoll_event event = Awaited(fd);
   if (wanted) event.events |= EPOLLOUT;
-  event.data.fd = fd;
   LS_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0, "fd {}, errno {}", fd, errno);
 }
 

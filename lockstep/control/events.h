@@ -65,6 +65,7 @@ struct ExitStatus {
   int code = 0;
   int signal = 0;
 };
+inline bool IsClean(const ExitStatus& status) { return status.code == 0 && status.signal == 0; }
 struct ExceptionInfo {
   std::string type;         // "ValueError"
   std::string message;      // first line

@@ -15,7 +15,6 @@ using incident::Syndrome;
 
 constexpr int kMostFreeRetries = 3;
 
-bool IsClean(const ExitStatus& status) { return status.code == 0 && status.signal == 0; }
 // However the rank left then: gloo may abort it, or we kill it while it still unwinds.
 bool IsLostConnection(const RankExited& event) { return event.exception && event.exception->connection; }
 
@@ -34,6 +33,16 @@ std::string ExceptionText(const ExceptionInfo& exception) {
 // The last step that the rank finished. Of the slowest rank of other nodes only what their agents said last is known:
 // up to half a second ago.
 int64_t LastStep(const State& state, int64_t told) { return std::max(told, state.progress.step); }
+
+// The last that one of those ranks finished which left.
+int64_t LastStepOf(const State& state, const Finding& finding) {
+  int64_t step = state.progress.step;
+  for (const incident::Suspect& suspect : finding.suspects) {
+    const std::optional<RankId> rank = incident::RankOf(suspect);
+    if (rank && state.exits.contains(*rank)) step = std::max(step, state.exits.at(*rank).step);
+  }
+  return step;
+}
 
 // " in step 17", the one that was under way.
 std::string StepText(const State& state, int64_t finished, const char* before) {
@@ -138,13 +147,8 @@ std::string JudgeProgram(State& state, const RankExited& event) {
 // The same of ranks that left with 0 while others trained: a script whose data end early there does so each time.
 std::string JudgeEarlyEnd(State& state, const Finding& lead) {
   std::vector<std::string> ranks;
-  int64_t finished = state.progress.step;
-  for (const incident::Suspect& suspect : lead.suspects) {
-    ranks.push_back(suspect.name);
-    const auto exit = state.exits.find(incident::RankOf(suspect).value_or(RankId(-1)));
-    if (exit != state.exits.end()) finished = std::max(finished, exit->second.step);
-  }
-  const bool repeated = Repeats(state, "exit code 0, while others still trained,", finished + 1);
+  for (const incident::Suspect& suspect : lead.suspects) ranks.push_back(suspect.name);
+  const bool repeated = Repeats(state, "exit code 0, while others still trained,", LastStepOf(state, lead) + 1);
   state.fault.traceable = false;
   const bool may_differ = RestartsUnseen(state) || HasProvenItself(state, state.now);
   if (!repeated || may_differ) return "";
@@ -228,14 +232,10 @@ Finding LeftEarly(const State& state, const Finding& loss) {
   Finding finding;
   finding.syndrome = Syndrome::kExit;
   finding.since = loss.since;
-  int64_t finished = state.progress.step;
-  for (const auto& [rank, exit] : state.exits) {
-    if (!IsBehind(exit, loss)) continue;
-    finding.suspects.push_back(incident::SuspectRank(rank));
-    finished = std::max(finished, exit.step);
-  }
-  finding.evidence = {
-      fmt::format("exit code 0{}, while others still trained: the script ended there", StepText(state, finished, ""))};
+  for (const auto& [rank, exit] : state.exits)
+    if (IsBehind(exit, loss)) finding.suspects.push_back(incident::SuspectRank(rank));
+  finding.evidence = {fmt::format("exit code 0{}, while others still trained: the script ended there",
+                                  StepText(state, LastStepOf(state, finding), ""))};
   for (const auto* losers : {&loss.suspects, &loss.ambiguous_with})
     for (const incident::Suspect& suspect : *losers)
       finding.evidence.push_back(fmt::format("rank {} lost its connection as a consequence", suspect.name));

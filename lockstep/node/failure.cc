@@ -21,22 +21,20 @@ std::string LocalTime(Nanos wall) {
   return text;
 }
 
-bool IsClean(const control::RankExited& event) { return event.status.code == 0 && event.status.signal == 0; }
-
 std::string MessageOf(const control::RankExited& event, int64_t pid) {
   if (event.exception) {
     const control::ExceptionInfo& exception = *event.exception;
     const std::string where = exception.where.empty() ? "" : fmt::format(" (at {})", exception.where);
     return fmt::format("{}{}{}{}", exception.type, exception.message.empty() ? "" : ": ", exception.message, where);
   }
-  if (IsClean(event)) return "none: it ended while others still trained";
+  if (control::IsClean(event.status)) return "none: it ended while others still trained";
   if (event.status.signal == 0) return fmt::format("no exception was noted (exit code {})", event.status.code);
   const char* name = sigabbrev_np(event.status.signal);
   return fmt::format("Signal {} (SIG{}) received by PID {}", event.status.signal, name ? name : "?", pid);
 }
 
 auto Order(const control::RankExited& event) {
-  return std::tuple(IsClean(event), event.exception && event.exception->connection, event.exited.value);
+  return std::tuple(control::IsClean(event.status), event.exception && event.exception->connection, event.exited.value);
 }
 
 }  // namespace
@@ -52,7 +50,7 @@ const FirstFailure::Exit* FirstFailure::First(const std::vector<RankId>& blamed)
   };
   const auto first = std::ranges::min_element(exits_, {}, order);
   if (first == exits_.end()) return nullptr;
-  const bool failed = !IsClean(first->event) || !std::get<0>(order(*first));
+  const bool failed = !control::IsClean(first->event.status) || !std::get<0>(order(*first));
   return failed ? &*first : nullptr;
 }
 

@@ -171,3 +171,10 @@ def _go_on_without(reason):
 
 def warn(line):
     print(f"lockstep: {line}", file=sys.stderr, flush=True)
+
+
+def warn_once(line):
+    """What is so on all ranks is said by one of them."""
+    client = join()
+    if client is None or client.rank == 0:
+        warn(line)

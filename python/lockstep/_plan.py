@@ -64,7 +64,7 @@ class Plan:
         """Numbers of those that must be looked at anew. Few steps have any, so all are compared at once first."""
         lies, before = _lies(tensors), self._lies
         if lies == before and all(map(operator.is_, tensors, self._seen)):
-            return self._gathered
+            return list(self._gathered)  # which changes on the way, where one lies in one piece by now
         self._lies = lies
         return [number for number, (now, then) in enumerate(zip(zip(*lies), zip(*before)))
                 if now != then or tensors[number] is not self._seen[number] or number in self._gathered]
@@ -134,10 +134,6 @@ class Plan:
             if result != _client.OK:
                 return result
         return _client.OK
-
-    def holders(self):
-        """Names of those that have tensors."""
-        return {holder for holder, *_ in self._names}
 
     def lazy_ones(self, tensors):
         return [tensors[number] for number in self._lazy]

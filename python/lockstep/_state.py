@@ -123,10 +123,9 @@ class ModuleHolder:
         """What a script's or a library's own state_dict() returns is not known before it is asked, which may gather, or count."""
         own = sorted({kind.__name__ for kind in kinds if not kind.__module__.startswith("torch.") and any(
             not str(getattr(getattr(kind, name), "__module__", "torch.")).startswith("torch.") for name in ("state_dict", "_save_to_state_dict"))})
-        client = _client.join()
-        if own and (client is None or client.rank == 0):
-            _client.warn(f"{self.name!r}: {', '.join(own)} has a state_dict() of its own: what that has beside parameters and buffers is not saved; "
-                         "get_extra_state() and set_extra_state() of the module are asked for such things")
+        if own:
+            _client.warn_once(f"{self.name!r}: {', '.join(own)} has a state_dict() of its own: what that has beside parameters and buffers is not saved; "
+                              "get_extra_state() and set_extra_state() of the module are asked for such things")
 
     def _walk(self):
         named = list(self.module.named_modules())
@@ -204,9 +203,8 @@ class ModuleHolder:
                 own.data = owned_memory(view, own.device)
             elif overlaps(own) and not own.equal(view.to(own.device)):
                 own.data = owned_memory(view, own.device)
-        client = _client.join()
-        if told and (client is None or client.rank == 0):
-            _client.warn(f"{len(told)} buffers of {self.name!r} are as they were saved, and not as this script makes them: {told[0]}")
+        if told:
+            _client.warn_once(f"{len(told)} buffers of {self.name!r} are as they were saved, and not as this script makes them: {told[0]}")
 
     def restore(self, saved, rest):
         shapes = {layout.name: layout.shape for layout, _ in saved}

@@ -161,9 +161,9 @@ class Checkpoint:
 
             raise CheckpointError(f"step({i}): expected a number of steps from 0 on, of at most 63 bits")
         if i + self._ahead <= newest:
-            if self._ahead == 0 and self._client.rank == 0:
+            if self._ahead == 0:
                 why = f"comes after step {newest}" if newest >= 0 else "is below 0, where steps begin"
-                _client.warn(f"step {i} {why}: Lockstep counts on, and calls it step {newest + 1}")
+                _client.warn_once(f"step {i} {why}: Lockstep counts on, and calls it step {newest + 1}")
             self._ahead = newest + 1 - i
         self._newest, self._client.counted = i, i + self._ahead
         return self._client.counted
@@ -204,9 +204,9 @@ class Checkpoint:
         if self._newest is not None or self._client.stepped_by is not None or self._client.counted >= 0:
             return
         _, step, _, _ = self._client.restore_point()
-        if step >= 0 and self._client.rank == 0:
-            _client.warn(f"this script has not called restore(), though there is a checkpoint of step {step}: it has begun anew, and overwrites that. Call "
-                         "restore() before the first step, and begin behind the step that it returns")
+        if step >= 0:
+            _client.warn_once(f"this script has not called restore(), though there is a checkpoint of step {step}: it has begun anew, and overwrites that. Call "
+                              "restore() before the first step, and begin behind the step that it returns")
 
     def _check_parameters(self, tensors):
         """What an optimizer writes and nothing else has would begin anew under an optimizer that goes on."""
@@ -432,9 +432,9 @@ class Checkpoint:
             container.restored = {self._ids[name] for name in rests if name != _RNG}
         for name in sorted(rests, key=self._restore_order):
             self._holders[name].restore([saved[name][number] for number in sorted(saved[name])], rests[name])
-        if rests[_RNG].get("ordinal", 0) != 0 and self._client.rank == 0:
-            _client.warn(f"the checkpoint of step {step} was saved by a later Checkpoint than this script's first, which it is loaded into: a script that "
-                         "trains in stages needs one Checkpoint of all stages, with the number of the stage in it")
+        if rests[_RNG].get("ordinal", 0) != 0:
+            _client.warn_once(f"the checkpoint of step {step} was saved by a later Checkpoint than this script's first, which it is loaded into: a script that "
+                              "trains in stages needs one Checkpoint of all stages, with the number of the stage in it")
         return rests[_RNG].get("step", step)
 
     def _gpu_of_parameters(self):
