@@ -188,8 +188,11 @@ class Ends(unittest.TestCase):
         worker, plain = self.both("""
             import atexit, os, signal, sys, threading
             atexit.register(lambda: print("atexit ran", flush=True))
-            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-            waits = threading.Event()
+            handled, waits = [], threading.Event()
+            def handler(number, frame):
+                handled.append(number)
+                sys.exit(0)
+            signal.signal(signal.SIGTERM, handler)
             ends = threading._shutdown
             def shutdown():
                 waits.set()
@@ -198,7 +201,9 @@ class Ends(unittest.TestCase):
             stays = threading.Event()
             def thread():
                 waits.wait()
-                os.kill(os.getpid(), signal.SIGTERM)
+                while not handled:  # one that comes just before the interpreter begins to wait doesn't wake it
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    stays.wait(0.2)
                 stays.wait(60)
             threading.Thread(target=thread).start()
             """)
