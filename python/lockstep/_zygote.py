@@ -16,6 +16,7 @@ import sys
 
 _AT_START = frozenset(sys.modules) | frozenset(sys.builtin_module_names)  # no file beside a script stands for these
 
+import _thread
 import atexit
 import gc
 import io
@@ -337,14 +338,23 @@ def _exit_status(command, module):
 def _status_of(request):
     if request.code is None or isinstance(request.code, int):
         return request.code or 0
-    print(request.code, file=sys.stderr)
+    try:
+        text = str(request.code)
+    except BaseException:  # whatever its __str__ raises
+        text = ""
+    print(text, file=sys.stderr)
     return 1
 
 
 def _print_exception(error):
     """By whatever sys.excepthook is by now. Says what the process exits with."""
     told = _as_told(error)
-    _boot.note_exception(*told)
+    _boot.note_exception(*told[1:])
+    sys.last_type, sys.last_value, sys.last_traceback = told  # a hook may look there
+    if not hasattr(sys, "excepthook"):
+        print("sys.excepthook is missing", file=sys.stderr)
+        sys.__excepthook__(*told)
+        return 1
     try:
         sys.excepthook(*told)
     except SystemExit as request:
@@ -423,12 +433,19 @@ def _write_open_files():
             file.close()
         except Exception:
             pass  # as below
-    writers = [threading.Thread(target=_write, args=(files,), daemon=True) for files in others.values()]
-    for writer in writers:
-        writer.start()
+    written = threading.Semaphore(0)
+    for files in others.values():
+        _thread.start_new_thread(_write_and_say, (files, written))  # a Thread needs sys.excepthook, which the script may have removed
     end = time.monotonic() + _READER_S
-    for writer in writers:
-        writer.join(max(0, end - time.monotonic()))
+    for _ in others:
+        written.acquire(timeout=max(0, end - time.monotonic()))
+
+
+def _write_and_say(files, written):
+    try:
+        _write(files)
+    finally:
+        written.release()
 
 
 def _write(files):
