@@ -496,7 +496,7 @@ class NotReadBack(Starter):
         """What the last of these steps raises."""
         def work():
             given = {"a": [1, {}]}
-            ckpt = lockstep.Checkpoint({"v": given, "w": [given]})
+            ckpt = lockstep.Checkpoint({"v": given, "w": [given["a"]]})
             for i, value in enumerate(values[:-1]):
                 given["a"][1] = {"x": value}
                 ckpt.step(i)
@@ -711,6 +711,41 @@ class Inside(Starter):
                          "^lockstep: d.pool and d.row share memory, as views of one tensor do: each is saved, .*\n$")
         self.work(work, {"first": pool[:2], "last": pool[2:], "same": pool[2:].clone(), "none": pool[:0], "sparse": 1})
 
+    def test_what_lies_in_two_things_that_are_given_is_said_once(self):
+        def work(given):
+            ckpt = lockstep.Checkpoint(given)
+            for i in range(3):
+                ckpt.step(i)
+
+        self.starter.start_epoch(1)
+        tensor, plain, held, net = torch.ones(2), [1], {"x": torch.ones(1)}, nn.BatchNorm1d(2)
+        for given, one in (({"t": tensor, "d": {"t": tensor}}, "t and d.t are one tensor"), ({"d": [tensor], "e": {"t": (tensor,)}}, "d.0 and e.t.0 are one tensor"),
+                           ({"net": net, "d": {"mean": net.running_mean}}, "net.running_mean and d.mean are one tensor"),
+                           ({"d": [tensor], "row": tensor[1:]}, "d.0 and row share memory"), ({"d": [plain], "plain": plain}, "d.0 and plain are one list"),
+                           ({"plain": plain, "d": {"of": [plain]}}, "plain and d.of.0 are one list"), ({"d": [[net]], "e": {"x": [net]}}, None), ({"d": [[net]] * 2, "e": {"t": tensor, "again": [tensor]}}, None),
+                           ({"d": [held], "e": {"h": held}}, "d.0 and e.h are one dict"), ({"d": [plain], "e": [plain]}, None), ({"d": held, "e": held}, None),
+                           ({"net": net, "d": [net.weight, net]}, None), ({"t": tensor, "again": tensor, "row": tensor[1:]}, None)):
+            with self.subTest(given):
+                _, said = in_worker(work, given)
+                self.assertEqual(1 if one else 0, said.count("\n"), said)
+                self.assertIn(one or "", said)
+
+    def test_what_is_plain_and_lies_in_two_is_one_again(self):
+        def work(restored):
+            plain = [1, {"x": 2}]
+            given = {"d": [plain], "e": {"of": (plain, plain[1])}}
+            ckpt = lockstep.Checkpoint(given)
+            if restored:
+                ckpt.restore()
+            else:
+                ckpt.step(0)
+            return given["d"][0] is given["e"]["of"][0], given["d"][0][1] is given["e"]["of"][1], given["d"][0] is plain
+
+        self.starter.start_epoch(1)
+        self.work(work, False)
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual((True, True, False), self.work(work, True))
+
     def replaced_and_restored(self, make, change):
         """(make() of a script that restores what another saved after change(state), what it was told)."""
         def save():
@@ -874,7 +909,7 @@ class Modules(Starter):
         def make():
             net, tensor = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2)), torch.zeros(2)
             net[2].weight = net[0].weight
-            return {"net": net, "o": momentum(net[0].parameters()), "t": tensor, "d": {"t": tensor}}
+            return {"net": net, "o": momentum(net[0].parameters()), "t": tensor, "d": {"t": tensor.clone(), "p": [nn.Parameter(torch.ones(2))]}}
 
         def halve(weight):
             weight.data = weight.data[:1]
@@ -892,7 +927,9 @@ class Modules(Starter):
                    (lambda given: setattr(given["net"][2], "weight", nn.Parameter(torch.ones(2, 2))), "it has net.2.weight, which was not there"),
                    (lambda given: setattr(given["net"][1], "running_var", None), "net.1.running_var is no more"),
                    (lambda given: given["o"].add_param_group({"params": [given["net"][1].weight]}), "parameter groups of [2, 1], and had [2]"),
-                   (lambda given: given["t"].resize_(3), "'t' has changed since restore(): it is float32 of shape (3,), and was")]
+                   (lambda given: given["t"].resize_(3), "'t' has changed since restore(): it is float32 of shape (3,), and was"),
+                   (lambda given: halve(given["d"]["p"][0]), "'d' has changed since restore(): d.p.0 is float32 of shape (1,), and was float32 of shape (2,)"),
+                   (lambda given: given["d"].update(p=[nn.Parameter(torch.ones(3))]), "d.p.0 is float32 of shape (3,), and was")]
         for at in (0, 2):
             for change, expected in changes:
                 with self.subTest(expected, at=at):
@@ -900,6 +937,10 @@ class Modules(Starter):
                     _, said = in_worker(work, change, at)
                     self.assertEqual(1, said.count("\n"), said)
                     self.assertIn(expected, said)
+        for change in (lambda given: given["d"].update(p=[]), lambda given: given["d"]["p"].append(nn.Parameter(torch.ones(3))),
+                       lambda given: given["d"]["t"].resize_(3), lambda given: given["d"]["p"].__setitem__(0, None)):
+            self.starter.start_epoch(1)
+            self.assertIsNone(self.work(work, change, 2))
 
     def test_what_no_restart_can_write_is_refused(self):
         def give(state):
