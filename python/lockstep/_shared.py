@@ -1,6 +1,4 @@
 """What lies in several of the things that a script gives to Checkpoint, and is several after a restart: it is said."""
-import torch
-
 from . import _client
 from ._containers import ATOMS
 from ._plain import PlainHolder, has_state, name_of
