@@ -330,9 +330,9 @@ def _exit_status(command, module):
         return 0
     except SystemExit as request:
         return _status_of(request)
-    except BaseException as raised:
-        error = raised
-    return _print_exception(error)  # out of its handler: what the hook raises does not come of it
+    except BaseException as error:
+        raised = [error]
+    return _print_exception(raised.pop())  # out of its handler: what the hook raises does not come of it; and out of this frame, which it holds
 
 
 def _status_of(request):
@@ -378,13 +378,18 @@ def _leave(status):
     and a finished job would count as a crash. What scripts may rely on is done: threads joined, atexit, output flushed, open files written.
     """
     try:
-        for step in (threading._shutdown, atexit._run_exitfuncs, _flush_output, _write_open_files):
+        for step in (threading._shutdown, atexit._run_exitfuncs, _forget_last, _flush_output, _write_open_files):
             try:
                 step()
             except BaseException as error:  # what a signal's handler raises, say: the rest is done all the same
                 _tell_ignored(step, error)
     finally:
         os._exit(status & 0xFF)
+
+
+def _forget_last():
+    """What the functions that it went through hold ends with it."""
+    sys.last_type = sys.last_value = sys.last_traceback = None
 
 
 def _flush_output():

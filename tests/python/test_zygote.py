@@ -212,6 +212,19 @@ class Ends(unittest.TestCase):
             """)
         self.assertEqual("ValueError", note["type"])
 
+    def test_what_its_functions_held_ends_behind_atexit(self):
+        self.assert_as_plain("""
+            import atexit, sys
+            class Held:
+                def __del__(self):
+                    print("held no more", flush=True)
+            def train():
+                held = Held()
+                raise ValueError("negative")
+            atexit.register(lambda: print("at exit of", repr(sys.last_value), flush=True))
+            train()
+            """)
+
     def test_one_that_was_shown_is_not_noted(self):
         for keeps in ("", "sys.last_type, sys.last_value, sys.last_traceback = sys.exc_info()"):
             worker, plain = self.both(f"""
