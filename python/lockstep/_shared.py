@@ -53,8 +53,8 @@ def _of_containers(holders):
             _, other, other_given = first.setdefault(own, (value, path, given))  # which keeps it, and its id
             if other is not path and not isinstance(value, tuple) and (changes or given or other_given):
                 kind = "dict" if isinstance(value, dict) else "list"
-                return (f"{name_of(other)} and {name_of(path)} are one {kind}: each is saved, and a restart puts two there; in one dict or list of Checkpoint's "
-                        "it stays one")
+                return (f"{name_of(other)} and {name_of(path)} are one {kind}: each is saved, and a restart puts two there; in one dict or list of "
+                        "Checkpoint's it stays one")
     return None
 
 

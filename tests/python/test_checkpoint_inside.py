@@ -190,12 +190,20 @@ class Inside(Starter):
 
         self.starter.start_epoch(1)
         tensor, plain, held, net = torch.ones(2), [1], {"x": torch.ones(1)}, nn.BatchNorm1d(2)
-        for given, one in (({"t": tensor, "d": {"t": tensor}}, "t and d.t are one tensor"), ({"d": [tensor], "e": {"t": (tensor,)}}, "d.0 and e.t.0 are one tensor"),
+        nets = [net]
+        for given, one in (({"t": tensor, "d": {"t": tensor}}, "t and d.t are one tensor"),
+                           ({"d": [tensor], "e": {"t": (tensor,)}}, "d.0 and e.t.0 are one tensor"),
                            ({"net": net, "d": {"mean": net.running_mean}}, "net.running_mean and d.mean are one tensor"),
-                           ({"d": [tensor], "row": tensor[1:]}, "d.0 and row share memory"), ({"d": [plain], "plain": plain}, "d.0 and plain are one list"),
-                           ({"plain": plain, "d": {"of": [plain]}}, "plain and d.of.0 are one list"), ({"d": [[net]], "e": {"x": [net]}}, None), ({"d": [[net]] * 2, "e": {"t": tensor, "again": [tensor]}}, None),
-                           ({"d": [held], "e": {"h": held}}, "d.0 and e.h are one dict"), ({"d": [plain], "e": [plain]}, None), ({"d": held, "e": held}, None),
-                           ({"net": net, "d": [net.weight, net]}, None), ({"t": tensor, "again": tensor, "row": tensor[1:]}, None)):
+                           ({"d": [tensor], "row": tensor[1:]}, "d.0 and row share memory"),
+                           ({"d": [plain], "plain": plain}, "d.0 and plain are one list"),
+                           ({"plain": plain, "d": {"of": [plain]}}, "plain and d.of.0 are one list"),
+                           ({"d": [held], "e": {"h": held}}, "d.0 and e.h are one dict"),
+                           ({"d": [nets], "e": {"h": nets}}, "d.0 and e.h are one list"),
+                           ({"d": [nets] * 2, "e": {"t": tensor, "again": [tensor]}, "f": [net]}, None),
+                           ({"d": [plain], "e": [plain]}, None),
+                           ({"d": held, "e": held}, None),
+                           ({"net": net, "d": [net.weight, net]}, None),
+                           ({"t": tensor, "again": tensor, "row": tensor[1:]}, None)):
             with self.subTest(given):
                 _, said = in_worker(work, given)
                 self.assertEqual(1 if one else 0, said.count("\n"), said)
