@@ -6,6 +6,7 @@ Nothing here may fail the job: each piece is attempted on its own and left out w
 
 import atexit
 import json
+import opcode
 import os
 import signal
 import sys
@@ -73,7 +74,8 @@ def _note_uncaught_exceptions():
 
     def note_then_pass_on(kind, value, trace):
         trace = without_our_frames(trace)
-        note_exception(kind, value, trace)
+        if _interpreter_calls():
+            note_exception(value, trace)
         before(kind, value.with_traceback(trace), trace)
 
     sys.excepthook = note_then_pass_on
@@ -83,19 +85,37 @@ def _note_uncaught_exceptions():
 _hooked = []
 
 
+def _interpreter_calls():
+    """The hook: nothing is below it then. A script that calls it of itself goes on, perhaps."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code is getattr(sys.excepthook, "__code__", None)
+
+
 def _note_what_ended_us():
     """For a script that has set a sys.excepthook of its own: the interpreter keeps what it has given to that."""
     value = getattr(sys, "last_value", None)
-    if value is not None and not os.path.exists(os.environ.get("LOCKSTEP_ERROR_FILE", "")):
-        note_exception(type(value), value, value.__traceback__)
+    if isinstance(value, BaseException) and _ended_script(value) and not os.path.exists(os.environ.get("LOCKSTEP_ERROR_FILE", "")):
+        note_exception(value, value.__traceback__)
 
 
-def note_exception(kind, value, trace):
+def _ended_script(value):
+    """Who catches an exception may keep it where the interpreter does, and go on. Then it was caught in a function that another has called, or what the
+    script did last was another thing than to raise."""
+    trace = value.__traceback__
+    if trace is None:
+        return isinstance(value, SyntaxError)  # it can't be compiled
+    frame = trace.tb_frame
+    return frame.f_back is None and (frame.f_lasti == trace.tb_lasti or "RAISE" in opcode.opname[frame.f_code.co_code[frame.f_lasti]])
+
+
+def note_exception(value, trace):
     """Says what ends this worker, once it is sure to end; not of a forked child. Raises nothing."""
     try:
         if os.environ.get("LOCKSTEP_WORKER_PID") == str(os.getpid()):
-            write_exception(os.environ["LOCKSTEP_ERROR_FILE"], kind, value, trace)
-    except Exception:
+            write_exception(os.environ["LOCKSTEP_ERROR_FILE"], value, trace)
+    except BaseException:
         pass  # the exit status still tells
 
 
@@ -107,12 +127,12 @@ def without_our_frames(trace):
     return trace
 
 
-def write_exception(path, kind, value, trace):
+def write_exception(path, value, trace):
     """Writes {type, message, where, at_ns} to `path` in one rename. `where` is the innermost frame outside installed packages; of code that can't be compiled, its line."""
     text = json.dumps(
         {
-            "type": kind.__name__,
-            "message": _message_of(value)[:4000],
+            "type": _NAME.__get__(type(value)),
+            "message": _message_of(value),
             "where": _place_of(value, trace),
             "at_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         },
@@ -123,16 +143,22 @@ def write_exception(path, kind, value, trace):
     os.replace(path + ".next", path)
 
 
+_NAME = type.__dict__["__name__"]  # a metaclass may have another, which is none
+
+
 def _message_of(value):
     try:
-        return str(value)
-    except Exception:
+        return "%.4000s" % (value,)
+    except BaseException:  # SystemExit, too, if its __str__ raises that
         return "<exception str() failed>"  # as traceback says it
 
 
 def _place_of(value, trace):
-    if isinstance(value, SyntaxError) and value.lineno and os.path.isfile(value.filename or ""):  # not of eval() and the like
-        return f"{os.path.basename(value.filename)}:{value.lineno}"
+    try:
+        if isinstance(value, SyntaxError) and value.lineno and os.path.isfile(value.filename or ""):  # not of eval() and the like
+            return f"{os.path.basename(value.filename)}:{value.lineno}"
+    except BaseException:
+        pass  # a script may raise one with anything in it
     return _innermost_user_frame(trace)
 
 

@@ -3,7 +3,7 @@ import torch
 
 from . import _client
 from ._containers import ATOMS, hidden, replaced
-from ._holding import _Apart, EagerHolder, name_of, take_out, with_copies
+from ._holding import _Apart, EagerHolder, form_of, name_of, take_out, with_copies
 from ._tensors import CheckpointError, Layout, overlaps
 
 
@@ -24,12 +24,6 @@ def has_state(value):
 def _would_be_a_copy(item):
     """Of what other variables know, where it is inside of an object of another kind."""
     return isinstance(item, (torch.optim.Optimizer, torch.nn.Parameter)) or isinstance(item, (torch.Generator, torch.nn.Module)) and has_state(item)
-
-
-def _end(tensor):
-    """The address behind its last element."""
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    return tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 def _keeps(module):
@@ -60,13 +54,12 @@ class PlainHolder(EagerHolder):
         rest = take_out(self._plain(), self.name, self._names, tensors, self._leave)
         self.news = len(self._kinds) != self._looked_at
         if self.news:
-            self._look(rest, tensors)
+            self._look(rest)
         return self._names, tensors, rest
 
-    def _look(self, rest, tensors):
+    def _look(self, rest):
         """For what can be saved and comes back as something else."""
         if self._looked_at is None:
-            self._tell_shared(tensors)
             self._tell_attributes()
         self._looked_at = len(self._kinds)
         found = None if self._told else hidden(rest, [self.name], _would_be_a_copy)
@@ -75,15 +68,6 @@ class PlainHolder(EagerHolder):
             path, value, one = found
             _client.warn(f"{name_of(path)} is a {type(value).__name__} with a {type(one).__name__} in it: it is saved as one value, and a restart puts a copy "
                          "there, of which no other variable knows; give Checkpoint what is in it by a name of its own, or in a dict, list or tuple")
-
-    def _tell_shared(self, tensors):
-        spans = sorted((str(tensor.device), tensor.data_ptr(), _end(tensor), name) for (name, _), tensor in zip(self._names, tensors)
-                       if type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type in ("cpu", "cuda")
-                       and not tensor.requires_grad and not tensor.is_quantized and not getattr(tensor, "is_nested", False) and tensor.numel() > 0)
-        for (device, _, end, one), (other_device, begin, _, other) in zip(spans, spans[1:]):
-            if device == other_device and begin < end:
-                _client.warn(f"{one} and {other} share memory, as views of one tensor do: each is saved, and a restart puts two there that share none")
-                return
 
     def _tell_attributes(self):
         """But for those with an underscore, by which libraries that let a dict's items be attributes keep their books."""
@@ -119,11 +103,15 @@ class PlainHolder(EagerHolder):
 
     def _leaves(self):
         """{path: tensor} of what this script trains."""
-        found = {}
+        return {path: item for path, item in self._tensors() if item.is_leaf and (item.requires_grad or self._is_known(item))}
+
+    def _tensors(self):
+        """(path, tensor) of all in it."""
+        found = []
 
         def note(item, path):
-            if isinstance(item, torch.Tensor) and item.is_leaf and (item.requires_grad or self._is_known(item)):
-                found[tuple(path)] = item
+            if isinstance(item, torch.Tensor):
+                found.append((tuple(path), item))
             return item
 
         replaced(self._plain(), [self.name], note, lambda container: container)
@@ -131,6 +119,23 @@ class PlainHolder(EagerHolder):
 
     def _is_known(self, tensor):
         return isinstance(tensor, torch.nn.Parameter) or id(tensor) in self._owned
+
+    def copied(self):
+        """Names of the tensors in whose place a restart puts another."""
+        in_place = {name_of(path) for path in self._leaves()}
+        return {name for name, _ in self._names} - in_place
+
+    def expect(self):
+        """Remembers what a restart will have in the places of the parameters."""
+        self._expected = {path: form_of(tensor) for path, tensor in self._leaves().items() if self._is_known(tensor)}
+
+    def misfit(self):
+        """Why a restart would refuse what is saved now; None: it wouldn't."""
+        forms = {path: form_of(tensor) for path, tensor in self._tensors()} if self._expected else {}
+        for path, expected in self._expected.items():
+            if forms.get(path, expected) != expected:
+                return f"{name_of(path)} is {forms[path]}, and was {expected}"
+        return None
 
     def _copied(self, own, item, path):
         """A leaf that no optimizer knows may have become another."""

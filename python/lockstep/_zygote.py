@@ -16,6 +16,7 @@ import sys
 
 _AT_START = frozenset(sys.modules) | frozenset(sys.builtin_module_names)  # no file beside a script stands for these
 
+import _thread
 import atexit
 import gc
 import io
@@ -329,22 +330,31 @@ def _exit_status(command, module):
         return 0
     except SystemExit as request:
         return _status_of(request)
-    except BaseException as raised:
-        error = raised
-    return _print_exception(error)  # out of its handler: what the hook raises does not come of it
+    except BaseException as error:
+        raised = [error]
+    return _print_exception(raised.pop())  # out of its handler: what the hook raises does not come of it; and out of this frame, which it holds
 
 
 def _status_of(request):
     if request.code is None or isinstance(request.code, int):
         return request.code or 0
-    print(request.code, file=sys.stderr)
+    try:
+        text = str(request.code)
+    except BaseException:  # whatever its __str__ raises
+        text = ""
+    print(text, file=sys.stderr)
     return 1
 
 
 def _print_exception(error):
     """By whatever sys.excepthook is by now. Says what the process exits with."""
     told = _as_told(error)
-    _boot.note_exception(*told)
+    _boot.note_exception(*told[1:])
+    sys.last_type, sys.last_value, sys.last_traceback = told  # a hook may look there
+    if not hasattr(sys, "excepthook"):
+        print("sys.excepthook is missing", file=sys.stderr)
+        sys.__excepthook__(*told)
+        return 1
     try:
         sys.excepthook(*told)
     except SystemExit as request:
@@ -368,13 +378,18 @@ def _leave(status):
     and a finished job would count as a crash. What scripts may rely on is done: threads joined, atexit, output flushed, open files written.
     """
     try:
-        for step in (threading._shutdown, atexit._run_exitfuncs, _flush_output, _write_open_files):
+        for step in (threading._shutdown, atexit._run_exitfuncs, _forget_last, _flush_output, _write_open_files):
             try:
                 step()
             except BaseException as error:  # what a signal's handler raises, say: the rest is done all the same
                 _tell_ignored(step, error)
     finally:
         os._exit(status & 0xFF)
+
+
+def _forget_last():
+    """What the functions that it went through hold ends with it."""
+    sys.last_type = sys.last_value = sys.last_traceback = None
 
 
 def _flush_output():
@@ -423,12 +438,19 @@ def _write_open_files():
             file.close()
         except Exception:
             pass  # as below
-    writers = [threading.Thread(target=_write, args=(files,), daemon=True) for files in others.values()]
-    for writer in writers:
-        writer.start()
+    written = threading.Semaphore(0)
+    for files in others.values():
+        _thread.start_new_thread(_write_and_say, (files, written))  # a Thread needs sys.excepthook, which the script may have removed
     end = time.monotonic() + _READER_S
-    for writer in writers:
-        writer.join(max(0, end - time.monotonic()))
+    for _ in others:
+        written.acquire(timeout=max(0, end - time.monotonic()))
+
+
+def _write_and_say(files, written):
+    try:
+        _write(files)
+    finally:
+        written.release()
 
 
 def _write(files):

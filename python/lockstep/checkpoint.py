@@ -189,9 +189,12 @@ class Checkpoint:
 
     def _reserve(self):
         """Before the first step is reported: where the buffers don't fit, the script ends now, when nothing is lost yet."""
+        from . import _shared
+
         self._tell_unrestored()
         meta, tensors = self._capture()
         self._check_parameters(tensors)
+        _shared.tell(self._living(), [(holder, name) for holder, _, name, _, _ in self._names()], tensors)
         if not self._make_room(len(meta)):
             from ._tensors import CheckpointError
 

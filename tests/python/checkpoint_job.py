@@ -149,6 +149,24 @@ def lbfgs(parameters):  # keeps lists of tensors in its state
     return torch.optim.LBFGS(parameters, max_iter=2)
 
 
+def trained(make_optimizer, steps):
+    """(model, optimizer, scheduler) of a job whose scheduler changes param_groups behind each step()."""
+    net = nn.Linear(3, 2)
+    optimizer = make_optimizer(net.parameters())
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    for _ in range(steps):
+        net(torch.ones(3)).sum().backward()
+        optimizer.step()
+        scheduler.step()
+    return net, optimizer, scheduler
+
+
+def filled(value):
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(net.weight, value)
+    return net
+
+
 class Starter(unittest.TestCase):
     def setUp(self):
         if torch is None:

@@ -44,23 +44,90 @@ class Stacks(unittest.TestCase):
         self.ask("few")
 
 
-# A script as exec starts it (sitecustomize.py): sys.argv[1] says what it does.
-RAISES = """
-import os, sys, traceback
+# What comes before a script that exec starts (sitecustomize.py).
+BEGINS = """
+import os
 os.environ["LOCKSTEP_WORKER_PID"] = str(os.getpid())
 from lockstep._boot import prepare_worker
 prepare_worker()
+"""
 
-class Silent(Exception):
-    def __str__(self):
-        raise RuntimeError("no text")
-
+HOOK = """
+import sys, traceback
 def own_hook(kind, value, trace):
     print("own:", traceback.format_exception(kind, value, trace)[-1], end="")
+sys.excepthook = own_hook
+"""
 
-if "hook" in sys.argv:
-    sys.excepthook = own_hook
-raise Silent if "silent" in sys.argv else ValueError("learning rate is negative")
+# Ways by which an exception ends a script, one a paragraph.
+ENDINGS = """
+raise ValueError("negative")
+
+def train():
+    raise ValueError("negative")
+train()
+
+try:
+    raise ValueError("negative")
+finally:
+    print("cleans up")
+
+try:
+    raise ValueError("negative")
+except ValueError:
+    print("tells")
+    raise
+
+try:
+    raise ValueError("negative")
+except KeyError:
+    pass
+
+with open("/dev/null"):
+    raise ValueError("negative")
+
+try:
+    raise KeyError
+except KeyError as error:
+    raise ValueError("negative") from error
+"""
+
+# And ways by which one is shown and does not end it.
+SHOWN = """
+try:
+    raise ValueError("negative")
+except ValueError:
+    sys.excepthook(*sys.exc_info())
+
+try:
+    raise ValueError("negative")
+except ValueError:
+    sys.last_type, sys.last_value, sys.last_traceback = sys.exc_info()
+    traceback.print_last()
+
+try:
+    raise ValueError("negative")
+except ValueError:
+    sys.last_type, sys.last_value, sys.last_traceback = sys.exc_info()
+sys.exit(0)
+
+def shows():
+    try:
+        raise ValueError("negative")
+    except ValueError:
+        sys.last_type, sys.last_value, sys.last_traceback = sys.exc_info()
+        sys.excepthook(*sys.exc_info())
+shows()
+
+import code
+code.InteractiveInterpreter().runcode("raise ValueError('negative')")
+
+import code
+code.InteractiveInterpreter().runsource("x = (1,,")
+
+sys.last_value = ValueError("negative")
+
+sys.last_value = "negative"
 """
 
 
@@ -70,24 +137,74 @@ class Exceptions(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.note = os.path.join(folder.name, "error.json")
 
-    def ended(self, *how):
+    def run_script(self, text):
         environment = dict(os.environ, PYTHONPATH=PYTHON, LOCKSTEP_ERROR_FILE=self.note)
-        done = subprocess.run([sys.executable, "-c", RAISES, *how], env=environment, capture_output=True, text=True, check=False)
-        self.assertEqual(1, done.returncode)
+        return subprocess.run([sys.executable, "-c", BEGINS + text], env=environment, capture_output=True, text=True, check=False)
+
+    def noted(self):
+        """[type, message], and none any more; None: there is none."""
+        if not os.path.exists(self.note):
+            return None
         with open(self.note) as file:
             note = json.load(file)
-        return done, note["type"], note["message"]
+        os.remove(self.note)
+        return [note["type"], note["message"]]
+
+    def ended(self, text):
+        done = self.run_script(text)
+        self.assertEqual(1, done.returncode)
+        return done, self.noted()
 
     def test_of_a_script_with_a_hook_of_its_own(self):
-        done, *note = self.ended("hook")
+        done, note = self.ended(HOOK + "raise ValueError('learning rate is negative')")
         self.assertEqual(["ValueError", "learning rate is negative"], note)
         self.assertEqual(("own: ValueError: learning rate is negative\n", ""), (done.stdout, done.stderr))
 
     def test_without_a_text(self):
-        done, *note = self.ended("silent")
-        self.assertEqual(["Silent", "<exception str() failed>"], note)
-        self.assertEqual(1, done.stderr.count("Traceback"), done.stderr)
-        self.assertNotIn("_boot.py", done.stderr)
+        for raises in ("RuntimeError('no text')", "SystemExit(7)", "KeyboardInterrupt"):
+            done, note = self.ended(f"class Silent(Exception):\n    def __str__(self):\n        raise {raises}\nraise Silent")
+            self.assertEqual(["Silent", "<exception str() failed>"], note)
+            self.assertEqual(1, done.stderr.count("Traceback"), done.stderr)
+            self.assertNotIn("_boot.py", done.stderr)
+
+    def test_of_any_kind(self):
+        odd = """
+class Nameless(type):
+    __name__ = property(lambda kind: 1 / 0)
+class Number(Exception, metaclass=Nameless):
+    def __str__(self):
+        return 3
+raise Number
+"""
+        for text, note in ((odd, ["Number", "<exception str() failed>"]),
+                           ("raise ValueError('\\udc80' + 'x' * 5000)", ["ValueError", "?" + "x" * 3999]),
+                           ("raise SyntaxError('no', (object(), 1, 2, 'x'))", ["SyntaxError", "no (line 1)"])):
+            with self.subTest(note):
+                done, found = self.ended(text)
+                self.assertEqual(note, found)
+                self.assertEqual(1, done.stderr.count("Traceback"), done.stderr)
+
+    def test_that_end_a_script_however_it_raises_them(self):
+        for hook in ("", HOOK, HOOK + "import functools\nsys.excepthook = functools.partial(own_hook)\n"):
+            for text in ENDINGS.split("\n\n"):
+                with self.subTest(text, hook=hook):
+                    self.assertEqual(["ValueError", "negative"], self.ended(hook + text)[1])
+
+    def test_of_a_hook_that_passes_on(self):
+        passes = "import sys\nbefore = sys.excepthook\ndef hook(*error): before(*error)\nsys.excepthook = hook\n"
+        _, note = self.ended(passes + "import os, atexit\natexit.register(os._exit, 1)\nraise ValueError('negative')")
+        self.assertEqual(["ValueError", "negative"], note, "before what atexit does")
+
+    def test_that_a_script_goes_on_after_are_not_noted(self):
+        for hook in ("import sys, traceback\n", HOOK):
+            for text in SHOWN.split("\n\n"):
+                with self.subTest(text, hook=hook):
+                    done = self.run_script(hook + text)
+                    self.assertEqual((0, None), (done.returncode, self.noted()), done)
+
+    def test_one_that_was_shown_hides_no_other(self):
+        shown = "import sys\ntry:\n    raise ValueError('negative')\nexcept ValueError:\n    sys.excepthook(*sys.exc_info())\n"
+        self.assertEqual(["KeyError", "'later'"], self.ended(shown + HOOK + "raise KeyError('later')")[1])
 
 
 if __name__ == "__main__":

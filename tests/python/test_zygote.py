@@ -105,6 +105,7 @@ class Leave(unittest.TestCase):
         reads, writes = os.pipe()
 
         def script():
+            del sys.excepthook
             LEFT_OPEN.append(open(writes, "w"))
             LEFT_OPEN[-1].write("line")
 
@@ -178,6 +179,64 @@ class Ends(unittest.TestCase):
             raise Silent
             """)
         self.assertEqual("Silent", note["type"])
+
+    def test_a_text_that_ends_processes(self):
+        for raises in ("SystemExit(7)", "KeyboardInterrupt"):
+            note = self.assert_as_plain(f"""
+                class Silent(Exception):
+                    def __str__(self):
+                        raise {raises}
+                raise Silent
+                """)
+            self.assertEqual("Silent", note["type"])
+
+    def test_an_exit_whose_reason_has_no_text(self):
+        worker, plain = self.both("""
+            import sys
+            class Silent:
+                def __str__(self):
+                    raise KeyboardInterrupt
+            sys.exit(Silent())
+            """)
+        self.assertEqual(plain, worker)
+
+    def test_a_hook_that_was_removed(self):
+        note = self.assert_as_plain("import sys\ndel sys.excepthook\nraise ValueError('negative')")
+        self.assertEqual(("ValueError", "negative"), (note["type"], note["message"]))
+
+    def test_a_hook_that_looks_for_the_last(self):
+        note = self.assert_as_plain("""
+            import sys, traceback
+            sys.excepthook = lambda *error: traceback.print_last()
+            raise ValueError("negative")
+            """)
+        self.assertEqual("ValueError", note["type"])
+
+    def test_what_its_functions_held_ends_behind_atexit(self):
+        self.assert_as_plain("""
+            import atexit, sys
+            class Held:
+                def __del__(self):
+                    print("held no more", flush=True)
+            def train():
+                held = Held()
+                raise ValueError("negative")
+            atexit.register(lambda: print("at exit of", repr(sys.last_value), flush=True))
+            train()
+            """)
+
+    def test_one_that_was_shown_is_not_noted(self):
+        for keeps in ("", "sys.last_type, sys.last_value, sys.last_traceback = sys.exc_info()"):
+            worker, plain = self.both(f"""
+                import sys
+                try:
+                    raise ValueError("negative")
+                except ValueError:
+                    {keeps or "pass"}
+                    sys.excepthook(*sys.exc_info())
+                sys.exit(3)
+                """)
+            self.assertEqual((plain, 3, False), (worker, worker[0], self.note.exists()))
 
     def test_a_script_that_cannot_be_compiled(self):
         note = self.assert_as_plain("x = (1,\n")
