@@ -245,6 +245,42 @@ TEST(SlowLinks, AreNamedHoweverLongAStepTakes) {
   }
 }
 
+// As agents send it, of groups that each communicate once in a step of up to a minute.
+TEST(SlowLinks, AreNamedLiveHoweverLongAStepTakes) {
+  for (const LinkJob& job :
+       {LinkJob{.factor = 40, .seconds = 300, .forward_s = 1}, LinkJob{.factor = 100, .seconds = 900, .forward_s = 3},
+        LinkJob{.factor = 200, .seconds = 1500, .forward_s = 4}}) {
+    std::vector<trace::TrailSnapshot> snapshots = job.Take();
+    LinkJob healthy = job;
+    healthy.factor = 1;
+    const double lost = 1 - StepsPerSecond(snapshots) / StepsPerSecond(healthy.Take());
+    ThinForALook(snapshots, 150);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << job.forward_s;
+    EXPECT_EQ(findings[0].syndrome, Syndrome::kCommunicationSlow);
+    EXPECT_NEAR(findings[0].price.share, lost, 0.2 * lost) << job.forward_s;
+  }
+}
+
+// As agents send it, long after the job began: a way that pipelines alone use.
+TEST(SlowLinks, OfSendsAreNamedLive) {
+  for (const double forward_s : {0.15, 2.0}) {
+    const synth::TelemetryShape shape{
+        .layout = {.dp = 8, .pp = 4}, .forward = Seconds{forward_s}, .backward = Seconds{2 * forward_s}};
+    synth::Telemetry job =
+        synth::Telemetry::Create(
+            shape,
+            {synth::ParseTelemetryFault(fmt::format("slow_link:rank=3,peer=11,factor={}", 200 * forward_s)).value()}, 1)
+            .value();
+    job.Run(Seconds{600});
+    std::vector<trace::TrailSnapshot> snapshots = job.Take();
+    ThinForALook(snapshots, 150);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << forward_s << TextOf(findings);
+    EXPECT_EQ(findings[0].suspects.front().name, "3<->11") << TextOf(findings);
+  }
+}
+
 TEST(SlowLinks, WhereTooFewMessagesAreThereItIsNotKnown) {
   for (const LinkJob& job : {LinkJob{.factor = 20, .seconds = 10}, LinkJob{.factor = 20, .seconds = 20},
                              LinkJob{.factor = 1000, .seconds = 200}}) {

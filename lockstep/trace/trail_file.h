@@ -63,9 +63,9 @@ TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at = nullptr);
 // Of the collectives that ended since `since_ns`, and of the messages for them that tell of a way, keeps those of about
 // `most` ops: of each communicator one of two, four, eight, picked by the number that all members give them, so that
 // all keep the same ones; not every second, which would see what comes every second time either always or never. Of
-// communicators that have few they all stay, whatever the others have.
-// Of sends and receives outside of collectives the newest, a fourth as many. Waits for data are summed until they are
-// so few. Whatever else has ended goes.
+// communicators that have few they all stay, whatever the others have, and the newest 16 of the ten minutes before.
+// Of sends and receives outside of collectives the newest of each way, a fourth as many in all, or 8 of each. Waits for
+// data are summed until they are so few. Whatever else has ended goes.
 void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most);
 
 // Of records that are the same in every byte keeps one.
