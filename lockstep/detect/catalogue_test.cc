@@ -150,6 +150,69 @@ TEST(Thinned, HasTheNewestMinuteOfShortSteps) {
   }
 }
 
+// A hundred buckets of gradients after each step of a second: all that differs between ranks lies before the first.
+std::vector<trace::TrailSnapshot> BucketsOf(int ranks, int steps, double factor_of_3, uint32_t seed) {
+  constexpr int kBuckets = 100;
+  const int64_t bucket_ns = ToNanos(Seconds{0.001}).value;
+  std::mt19937 chance(seed);
+  std::normal_distribution<double> jitter(1, 0.02);
+  std::vector<trace::TrailSnapshot> trails(static_cast<size_t>(ranks));
+  for (uint32_t rank = 0; rank < trails.size(); ++rank) {
+    trails[rank].origin.rank = rank;
+    trails[rank].origin.world = static_cast<uint32_t>(ranks);
+    std::ranges::copy(std::string_view("gloo"), trails[rank].origin.source);
+    trails[rank].alive = true;
+    ls_communicator own{};
+    own.id = 7;
+    own.rank = rank;
+    own.size = static_cast<uint32_t>(ranks);
+    own.created_ns = 1;
+    trails[rank].communicators.push_back(own);
+  }
+  int64_t left_ns = bucket_ns;
+  for (uint32_t number = 1; number <= static_cast<uint32_t>(steps * kBuckets); ++number) {
+    std::vector<int64_t> alone;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const double long_s = number % kBuckets == 1 ? (rank == 3 ? factor_of_3 : 1.0) : 0.0005;
+      const bool pauses = chance() % 20000 == 0;  // a collection of garbage, say
+      alone.push_back(ToNanos(Seconds{long_s * jitter(chance) + (pauses ? 0.7 : 0)}).value);
+    }
+    const int64_t end_ns = left_ns + std::ranges::max(alone) + bucket_ns;
+    for (size_t rank = 0; rank < trails.size(); ++rank) {
+      ls_record record{};
+      record.kind = LS_RECORD_OP;
+      record.time_ns = end_ns;
+      record.body.op.number = number;
+      record.body.op.tag = LS_NO_TAG;
+      record.body.op.function = LS_ALL_REDUCE;
+      record.body.op.state = LS_OP_COMPLETED;
+      record.body.op.peer = record.body.op.waits_for = LS_NO_PEER;
+      ls_op_set_alone(&record, alone[rank]);
+      ls_op_set_duration(&record, end_ns - left_ns - alone[rank]);
+      trails[rank].ended.push_back(record);
+    }
+    left_ns = end_ns;
+  }
+  for (trace::TrailSnapshot& trail : trails) trail.taken_ns = left_ns;
+  return trails;
+}
+
+TEST(Thinned, HasThoseThatFollowMostOfTheWork) {
+  for (const uint32_t seed : {1u, 2u, 3u})
+    for (const int steps : {60, 240}) {
+      for (const double factor : {1.0, 1.3}) {
+        std::vector<trace::TrailSnapshot> trails = BucketsOf(16, steps, factor, seed);
+        ThinForALook(trails, 150);
+        for (const trace::TrailSnapshot& trail : trails) EXPECT_LE(trail.ended.size(), 200u);
+        const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(trails))).findings;
+        ASSERT_EQ(findings.size(), factor > 1 ? 1u : 0u) << steps << " " << factor << TextOf(findings);
+        if (factor == 1) continue;
+        EXPECT_EQ(findings[0].suspects.front().name, "3");
+        EXPECT_NEAR(findings[0].price.share, 0.3 / 1.46, 0.04) << TextOf(findings);
+      }
+    }
+}
+
 TEST(Thinned, CountsForWhatItWasPickedFrom) {
   const auto findings_of = [](const char* fault, size_t most) {
     std::vector<trace::TrailSnapshot> snapshots = Snapshots({fault}, 1);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -151,6 +152,26 @@ std::vector<int64_t> SinceOfEach(const TrailSnapshot& snapshot, int64_t since_ns
   return since;
 }
 
+int64_t AloneNs(const ls_record& op) {
+  return op.body.op.alone == LS_UNKNOWN ? 0 : ls_delta_ns(op.body.op.alone, op.delta_shift);
+}
+
+// Half as long as the stretches in which, and in longer ones, half of the time goes by that the rank is by itself: so
+// ranks that differ agree on which those are. 0: they are no rarity.
+int64_t LongAloneNs(const std::vector<const ls_record*>& collectives) {
+  std::vector<int64_t> alone;
+  alone.reserve(collectives.size());
+  for (const ls_record* record : collectives) alone.push_back(AloneNs(*record));
+  std::ranges::sort(alone, std::greater());
+  const int64_t sum = std::accumulate(alone.begin(), alone.end(), int64_t{0});
+  int64_t up_to = 0;
+  const auto middle = std::ranges::find_if(alone, [&](int64_t ns) { return 2 * (up_to += ns) >= sum; });
+  if (sum == 0) return 0;
+  const int64_t long_ns = std::max<int64_t>(*middle / 2, 1);
+  const auto longs = std::ranges::count_if(alone, [&](int64_t ns) { return ns >= long_ns; });
+  return 4 * static_cast<size_t>(longs) <= alone.size() ? long_ns : 0;
+}
+
 // Of sends, or receives, outside of collectives: communicator, peer, and which of the two.
 using LoneWay = std::tuple<uint32_t, int32_t, uint8_t>;
 LoneWay LoneWayOf(const ls_record& record) {
@@ -174,27 +195,37 @@ std::map<LoneWay, size_t> TooManyOf(const TrailSnapshot& snapshot, int64_t oldes
 
 }  // namespace
 
+bool TrailSnapshot::IsLong(const ls_record& op) const { return long_ns > 0 && AloneNs(op) >= long_ns; }
+
 void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most) {
   const int64_t oldest_ns = since_ns - ToNanos(kRareFor).value;
   const std::vector<int64_t> since = SinceOfEach(snapshot, since_ns, oldest_ns);
-  const auto is_wanted = [&](const ls_record& record) {
-    return IsCollective(record) && record.body.op.communicator < since.size() &&
-           record.time_ns >= since[record.body.op.communicator];
-  };
-  std::vector<size_t> counts(since.size());
+  std::vector<const ls_record*> wanted;
   for (const ls_record& record : snapshot.ended)
-    if (is_wanted(record)) ++counts[record.body.op.communicator];
-  snapshot.told_one_of = ToldOneOf(counts, most);
+    if (IsCollective(record) && record.body.op.communicator < since.size() &&
+        record.time_ns >= since[record.body.op.communicator])
+      wanted.push_back(&record);
+  snapshot.long_ns = LongAloneNs(wanted);
+  std::vector<size_t> counts(since.size()), long_counts(since.size());
+  for (const ls_record* record : wanted)
+    ++(snapshot.IsLong(*record) ? long_counts : counts)[record->body.op.communicator];
+  snapshot.long_told_one_of.clear();
+  if (snapshot.long_ns > 0) snapshot.long_told_one_of = ToldOneOf(long_counts, std::max<size_t>(1, most / 2));
+  const size_t longs = std::accumulate(long_counts.begin(), long_counts.end(), size_t{0});
+  snapshot.told_one_of = ToldOneOf(counts, most - std::min(longs, most / 2));
+  for (size_t i = 0; i < snapshot.long_told_one_of.size(); ++i)
+    snapshot.long_told_one_of[i] = std::min(snapshot.long_told_one_of[i], snapshot.told_one_of[i]);
   std::vector<ls_record> waits;
   std::ranges::copy_if(snapshot.ended, std::back_inserter(waits), [&](const ls_record& record) {
     return record.kind == LS_RECORD_DATA && record.time_ns >= since_ns;
   });
   SumWaits(waits, std::max<size_t>(most / 4, 1));
   std::set<std::pair<uint32_t, uint32_t>> kept;  // communicator and number
-  for (const ls_record& record : snapshot.ended) {
-    const ls_op_body& op = record.body.op;
-    if (is_wanted(record) &&
-        Mixed(op.tag != LS_NO_TAG ? op.tag : op.number) % snapshot.told_one_of[op.communicator] == 0)
+  for (const ls_record* record : wanted) {
+    const ls_op_body& op = record->body.op;
+    const uint64_t drawn = Mixed(op.tag != LS_NO_TAG ? op.tag : op.number);
+    if (drawn % snapshot.told_one_of[op.communicator] == 0 ||
+        (snapshot.IsLong(*record) && drawn % snapshot.long_told_one_of[op.communicator] == 0))
       kept.emplace(op.communicator, op.number);
   }
   std::map<LoneWay, size_t> too_many = TooManyOf(snapshot, oldest_ns, most);
