@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "absl/strings/str_split.h"
 #include "lockstep/detect/comm_hang.h"
 #include "lockstep/detect/look_back.h"
 #include "lockstep/synth/telemetry.h"
@@ -215,7 +216,7 @@ TEST(Thinned, HasThoseThatFollowMostOfTheWork) {
 
 TEST(Thinned, CountsForWhatItWasPickedFrom) {
   const auto findings_of = [](const char* fault, size_t most) {
-    std::vector<trace::TrailSnapshot> snapshots = Snapshots({fault}, 1);
+    std::vector<trace::TrailSnapshot> snapshots = Snapshots(absl::StrSplit(fault, ' '), 1);
     for (trace::TrailSnapshot& snapshot : snapshots) trace::Thin(snapshot, 0, most);
     return DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
   };
@@ -228,6 +229,12 @@ TEST(Thinned, CountsForWhatItWasPickedFrom) {
       ASSERT_EQ(findings.size(), 1u) << fault << most << TextOf(findings);
       EXPECT_NEAR(findings[0].price.share, whole, 0.25 * whole) << fault << most;
     }
+  }
+  for (const size_t most : {800, 400, 200}) {
+    const std::vector<Finding> findings =
+        findings_of("slow_rank:rank=12,factor=1.3 slow_rank:rank=13,factor=1.3", most);
+    ASSERT_EQ(findings.size(), 1u) << most << TextOf(findings);
+    EXPECT_EQ(findings[0].suspects.size(), 2u) << most << TextOf(findings);
   }
   for (const size_t most : {400, 200, 100, 50}) {
     const std::vector<Finding> findings = findings_of("rotating:factor=1.3", most);
@@ -355,6 +362,22 @@ TEST(SlowLinks, WhereTooFewMessagesAreThereItIsNotKnown) {
   EXPECT_EQ(DiagnoseCommunication(trace::JoinTrails(healthy.Take())).too_short, "");
 }
 
+// Nor where the records that are lost are others of each group.
+TEST(Healthy, GroupsDifferByWhatIsLostOfThem) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    synth::Telemetry job = synth::Telemetry::Create({.layout = {.tp = 8, .dp = 8}},
+                                                    {synth::ParseTelemetryFault("lengths:factor=0.1").value()}, seed)
+                               .value();
+    job.Run(kLength);
+    std::vector<trace::TrailSnapshot> snapshots = job.Take();
+    std::mt19937 chance(static_cast<uint32_t>(seed));
+    for (size_t rank = 0; rank < snapshots.size(); ++rank)  // of one group far more than of the others
+      std::erase_if(snapshots[rank].ended, [&](const ls_record&) { return chance() % (rank / 8 == 2 ? 5 : 50) == 0; });
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    EXPECT_TRUE(findings.empty()) << seed << TextOf(findings);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, Catalogue,
     testing::Values(
@@ -364,6 +387,18 @@ INSTANTIATE_TEST_SUITE_P(
              {"slow_rank:rank=13,factor=1.3", "slow_rank:rank=37,factor=1.4"},
              Syndrome::kNonCommunicationSlow,
              {"13", "37"}},
+        // Nobody of a tensor-parallel pair waits for the other.
+        Case{"slow_tensor_group",
+             {"slow_rank:rank=12,factor=1.3", "slow_rank:rank=13,factor=1.3"},
+             Syndrome::kNonCommunicationSlow,
+             {"12", "13"},
+             2},
+        Case{"slow_host",
+             {"slow_rank:rank=12,factor=1.3", "slow_rank:rank=13,factor=1.3", "slow_rank:rank=14,factor=1.3",
+              "slow_rank:rank=15,factor=1.3"},
+             Syndrome::kNonCommunicationSlow,
+             {"node3", "12", "14"},
+             2},
         Case{"slow_rank_among_irregularities",
              {"slow_rank:rank=13,factor=1.5", "gc", "lengths:factor=0.1", "checkpoint:every=25,seconds=2"},
              Syndrome::kNonCommunicationSlow,
