@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "absl/strings/str_split.h"
 #include "lockstep/detect/comm_hang.h"
 #include "lockstep/detect/look_back.h"
 #include "lockstep/synth/telemetry.h"
@@ -150,9 +151,72 @@ TEST(Thinned, HasTheNewestMinuteOfShortSteps) {
   }
 }
 
+// A hundred buckets of gradients after each step of a second: all that differs between ranks lies before the first.
+std::vector<trace::TrailSnapshot> BucketsOf(int ranks, int steps, double factor_of_3, uint32_t seed) {
+  constexpr int kBuckets = 100;
+  const int64_t bucket_ns = ToNanos(Seconds{0.001}).value;
+  std::mt19937 chance(seed);
+  std::normal_distribution<double> jitter(1, 0.02);
+  std::vector<trace::TrailSnapshot> trails(static_cast<size_t>(ranks));
+  for (uint32_t rank = 0; rank < trails.size(); ++rank) {
+    trails[rank].origin.rank = rank;
+    trails[rank].origin.world = static_cast<uint32_t>(ranks);
+    std::ranges::copy(std::string_view("gloo"), trails[rank].origin.source);
+    trails[rank].alive = true;
+    ls_communicator own{};
+    own.id = 7;
+    own.rank = rank;
+    own.size = static_cast<uint32_t>(ranks);
+    own.created_ns = 1;
+    trails[rank].communicators.push_back(own);
+  }
+  int64_t left_ns = bucket_ns;
+  for (uint32_t number = 1; number <= static_cast<uint32_t>(steps * kBuckets); ++number) {
+    std::vector<int64_t> alone;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const double long_s = number % kBuckets == 1 ? (rank == 3 ? factor_of_3 : 1.0) : 0.0005;
+      const bool pauses = chance() % 20000 == 0;  // a collection of garbage, say
+      alone.push_back(ToNanos(Seconds{long_s * jitter(chance) + (pauses ? 0.7 : 0)}).value);
+    }
+    const int64_t end_ns = left_ns + std::ranges::max(alone) + bucket_ns;
+    for (size_t rank = 0; rank < trails.size(); ++rank) {
+      ls_record record{};
+      record.kind = LS_RECORD_OP;
+      record.time_ns = end_ns;
+      record.body.op.number = number;
+      record.body.op.tag = LS_NO_TAG;
+      record.body.op.function = LS_ALL_REDUCE;
+      record.body.op.state = LS_OP_COMPLETED;
+      record.body.op.peer = record.body.op.waits_for = LS_NO_PEER;
+      ls_op_set_alone(&record, alone[rank]);
+      ls_op_set_duration(&record, end_ns - left_ns - alone[rank]);
+      trails[rank].ended.push_back(record);
+    }
+    left_ns = end_ns;
+  }
+  for (trace::TrailSnapshot& trail : trails) trail.taken_ns = left_ns;
+  return trails;
+}
+
+TEST(Thinned, HasThoseThatFollowMostOfTheWork) {
+  for (const uint32_t seed : {1u, 2u, 3u})
+    for (const int steps : {60, 240}) {
+      for (const double factor : {1.0, 1.3}) {
+        std::vector<trace::TrailSnapshot> trails = BucketsOf(16, steps, factor, seed);
+        ThinForALook(trails, 150);
+        for (const trace::TrailSnapshot& trail : trails) EXPECT_LE(trail.ended.size(), 200u);
+        const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(trails))).findings;
+        ASSERT_EQ(findings.size(), factor > 1 ? 1u : 0u) << steps << " " << factor << TextOf(findings);
+        if (factor == 1) continue;
+        EXPECT_EQ(findings[0].suspects.front().name, "3");
+        EXPECT_NEAR(findings[0].price.share, 0.3 / 1.46, 0.04) << TextOf(findings);
+      }
+    }
+}
+
 TEST(Thinned, CountsForWhatItWasPickedFrom) {
   const auto findings_of = [](const char* fault, size_t most) {
-    std::vector<trace::TrailSnapshot> snapshots = Snapshots({fault}, 1);
+    std::vector<trace::TrailSnapshot> snapshots = Snapshots(absl::StrSplit(fault, ' '), 1);
     for (trace::TrailSnapshot& snapshot : snapshots) trace::Thin(snapshot, 0, most);
     return DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
   };
@@ -165,6 +229,12 @@ TEST(Thinned, CountsForWhatItWasPickedFrom) {
       ASSERT_EQ(findings.size(), 1u) << fault << most << TextOf(findings);
       EXPECT_NEAR(findings[0].price.share, whole, 0.25 * whole) << fault << most;
     }
+  }
+  for (const size_t most : {800, 400, 200}) {
+    const std::vector<Finding> findings =
+        findings_of("slow_rank:rank=12,factor=1.3 slow_rank:rank=13,factor=1.3", most);
+    ASSERT_EQ(findings.size(), 1u) << most << TextOf(findings);
+    EXPECT_EQ(findings[0].suspects.size(), 2u) << most << TextOf(findings);
   }
   for (const size_t most : {400, 200, 100, 50}) {
     const std::vector<Finding> findings = findings_of("rotating:factor=1.3", most);
@@ -245,6 +315,42 @@ TEST(SlowLinks, AreNamedHoweverLongAStepTakes) {
   }
 }
 
+// As agents send it, of groups that each communicate once in a step of up to a minute.
+TEST(SlowLinks, AreNamedLiveHoweverLongAStepTakes) {
+  for (const LinkJob& job :
+       {LinkJob{.factor = 40, .seconds = 300, .forward_s = 1}, LinkJob{.factor = 100, .seconds = 900, .forward_s = 3},
+        LinkJob{.factor = 200, .seconds = 1500, .forward_s = 4}}) {
+    std::vector<trace::TrailSnapshot> snapshots = job.Take();
+    LinkJob healthy = job;
+    healthy.factor = 1;
+    const double lost = 1 - StepsPerSecond(snapshots) / StepsPerSecond(healthy.Take());
+    ThinForALook(snapshots, 150);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << job.forward_s;
+    EXPECT_EQ(findings[0].syndrome, Syndrome::kCommunicationSlow);
+    EXPECT_NEAR(findings[0].price.share, lost, 0.2 * lost) << job.forward_s;
+  }
+}
+
+// As agents send it, long after the job began: a way that pipelines alone use.
+TEST(SlowLinks, OfSendsAreNamedLive) {
+  for (const double forward_s : {0.15, 2.0}) {
+    const synth::TelemetryShape shape{
+        .layout = {.dp = 8, .pp = 4}, .forward = Seconds{forward_s}, .backward = Seconds{2 * forward_s}};
+    synth::Telemetry job =
+        synth::Telemetry::Create(
+            shape,
+            {synth::ParseTelemetryFault(fmt::format("slow_link:rank=3,peer=11,factor={}", 200 * forward_s)).value()}, 1)
+            .value();
+    job.Run(Seconds{600});
+    std::vector<trace::TrailSnapshot> snapshots = job.Take();
+    ThinForALook(snapshots, 150);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << forward_s << TextOf(findings);
+    EXPECT_EQ(findings[0].suspects.front().name, "3<->11") << TextOf(findings);
+  }
+}
+
 TEST(SlowLinks, WhereTooFewMessagesAreThereItIsNotKnown) {
   for (const LinkJob& job : {LinkJob{.factor = 20, .seconds = 10}, LinkJob{.factor = 20, .seconds = 20},
                              LinkJob{.factor = 1000, .seconds = 200}}) {
@@ -256,6 +362,22 @@ TEST(SlowLinks, WhereTooFewMessagesAreThereItIsNotKnown) {
   EXPECT_EQ(DiagnoseCommunication(trace::JoinTrails(healthy.Take())).too_short, "");
 }
 
+// Nor where the records that are lost are others of each group.
+TEST(Healthy, GroupsDifferByWhatIsLostOfThem) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    synth::Telemetry job = synth::Telemetry::Create({.layout = {.tp = 8, .dp = 8}},
+                                                    {synth::ParseTelemetryFault("lengths:factor=0.1").value()}, seed)
+                               .value();
+    job.Run(kLength);
+    std::vector<trace::TrailSnapshot> snapshots = job.Take();
+    std::mt19937 chance(static_cast<uint32_t>(seed));
+    for (size_t rank = 0; rank < snapshots.size(); ++rank)  // of one group far more than of the others
+      std::erase_if(snapshots[rank].ended, [&](const ls_record&) { return chance() % (rank / 8 == 2 ? 5 : 50) == 0; });
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    EXPECT_TRUE(findings.empty()) << seed << TextOf(findings);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, Catalogue,
     testing::Values(
@@ -265,6 +387,18 @@ INSTANTIATE_TEST_SUITE_P(
              {"slow_rank:rank=13,factor=1.3", "slow_rank:rank=37,factor=1.4"},
              Syndrome::kNonCommunicationSlow,
              {"13", "37"}},
+        // Nobody of a tensor-parallel pair waits for the other.
+        Case{"slow_tensor_group",
+             {"slow_rank:rank=12,factor=1.3", "slow_rank:rank=13,factor=1.3"},
+             Syndrome::kNonCommunicationSlow,
+             {"12", "13"},
+             2},
+        Case{"slow_host",
+             {"slow_rank:rank=12,factor=1.3", "slow_rank:rank=13,factor=1.3", "slow_rank:rank=14,factor=1.3",
+              "slow_rank:rank=15,factor=1.3"},
+             Syndrome::kNonCommunicationSlow,
+             {"node3", "12", "14"},
+             2},
         Case{"slow_rank_among_irregularities",
              {"slow_rank:rank=13,factor=1.5", "gc", "lengths:factor=0.1", "checkpoint:every=25,seconds=2"},
              Syndrome::kNonCommunicationSlow,

@@ -22,11 +22,11 @@ bool AreNearlyAll(size_t parts, size_t members) { return parts >= 2 && 4 * parts
 // With the parts of those of which enough ops are there.
 std::vector<Round> Collect(const CommLog& log, const Collectives& collectives) {
   std::vector<Round> rounds(collectives.size());
+  std::vector<size_t> after_long(rounds.size());
   for (uint32_t one = 0; one < rounds.size(); ++one) {
     const auto [communicator, sequence] = collectives.KeyOf(one);
     rounds[one].communicator = communicator;
     rounds[one].sequence = sequence;
-    rounds[one].stands_for = log.communicators[communicator].told_one_of;
     rounds[one].members = log.communicators[communicator].ranks.size();
     const size_t ops = collectives.OpsOf(one);
     if (AreNearlyAll(ops, rounds[one].members)) rounds[one].parts.reserve(ops);
@@ -43,8 +43,12 @@ std::vector<Round> Collect(const CommLog& log, const Collectives& collectives) {
     if (round.parts.capacity() == 0) continue;
     round.bytes = std::max(round.bytes, op.bytes);
     round.ring = round.ring || op.ring;
+    after_long[collectives.of(i)] += op.after_long;
     round.parts.push_back({op.rank, op.created_ns, op.created_ns + op.duration_ns, op.alone_ns});
   }
+  for (size_t one = 0; one < rounds.size(); ++one)
+    rounds[one].stands_for =
+        log.communicators[rounds[one].communicator].StandsFor(2 * after_long[one] > rounds[one].parts.size());
   return rounds;
 }
 
@@ -117,7 +121,9 @@ Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds) {
   std::vector<int64_t> places(log.communicators.size());
   for (const uint32_t one : in_order) {
     Round& round = of_collectives[one];
-    round.place = places[round.communicator]++;
+    // Of others nothing is told but by the few of which they are after a long time.
+    const bool is_told = 2 * collectives.OpsOf(one) >= round.members;
+    round.place = is_told ? places[round.communicator]++ : places[round.communicator];
     Order(round.parts);
     if (!AreNearlyAll(round.parts.size(), round.members)) round.parts.clear();
   }

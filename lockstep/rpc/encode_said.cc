@@ -140,6 +140,8 @@ void Put(const control::CommunicationSeen& seen, FromAgent& wire) {
     to->set_no_op(trail.no_op);
     to->set_libraries(trail.libraries);
     for (const uint32_t one_of : trail.told_one_of) to->add_told_one_of(one_of);
+    to->set_long_ns(trail.long_ns);
+    for (const uint32_t one_of : trail.long_told_one_of) to->add_long_told_one_of(one_of);
   }
 }
 
@@ -324,6 +326,8 @@ absl::StatusOr<control::Said> Get(const CommunicationSeen& wire) {
     trail.no_op = from.no_op();
     trail.libraries = from.libraries();
     trail.told_one_of.assign(from.told_one_of().begin(), from.told_one_of().end());
+    trail.long_ns = from.long_ns();
+    trail.long_told_one_of.assign(from.long_told_one_of().begin(), from.long_told_one_of().end());
     seen.trails.push_back(std::move(trail));
   }
   return seen;

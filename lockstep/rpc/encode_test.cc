@@ -108,6 +108,8 @@ TEST(Encode, TrailsArriveWhole) {
   trail.no_op = 9;
   trail.libraries = 3;
   trail.told_one_of = {8, 1};
+  trail.long_ns = 5;
+  trail.long_told_one_of = {2, 1};
   const control::CommunicationSeen seen = Sent(control::CommunicationSeen{EpochId(3), {trail, trail}});
   EXPECT_EQ(seen.epoch, EpochId(3));
   ASSERT_EQ(seen.trails.size(), 2u);
@@ -126,6 +128,8 @@ TEST(Encode, TrailsArriveWhole) {
   EXPECT_EQ(arrived.no_op, 9u);
   EXPECT_EQ(arrived.libraries, 3u);
   EXPECT_EQ(arrived.told_one_of, trail.told_one_of);
+  EXPECT_EQ(arrived.long_ns, trail.long_ns);
+  EXPECT_EQ(arrived.long_told_one_of, trail.long_told_one_of);
 
   FromAgent wire = Encode(control::CommunicationSeen{EpochId(3), {trail}});
   wire.mutable_communication_seen()->mutable_trails(0)->set_origin("of another version");

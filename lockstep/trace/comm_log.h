@@ -20,11 +20,13 @@ struct Communicator {
   std::string name;         // "35"; its ranks belong to its identity
   std::string description;  // "TENSOR_MODEL_PARALLEL_GROUP"
   std::vector<int> ranks;   // of the job, by their place in the communicator
-  // Of its collectives one of so many is told, whichever its number picks (trail_file.h, Thin).
-  int64_t told_one_of = 1;
+  // Of its collectives one of so many is told, whichever its number picks (trail_file.h, Thin); and of those that
+  // follow a long time of the rank by itself.
+  int64_t told_one_of = 1, long_told_one_of = 1;
   // Members that it has, where that is told: those of which no rank is known are not in `ranks`.
   size_t size = 0;
 
+  int64_t StandsFor(bool after_long) const { return after_long ? long_told_one_of : told_one_of; }
   size_t unknown() const { return size > ranks.size() ? size - ranks.size() : 0; }
 };
 
@@ -43,6 +45,7 @@ struct CommOp {
   OpState state = OpState::kScheduled;
   bool ring = false;           // known to be one: each member hears from one other alone
   bool awaits_device = false;  // it has not ended, and the rank's own device has not come to it
+  bool after_long = false;     // it is one of `long_told_one_of`
   int64_t sequence = 0;        // of a collective: its number in the communicator, the same on all ranks
   int64_t order = 0;           // in which the rank launched its ops, over all communicators
   // Of a transfer: those of the rank with the same number run together, and each of them holds it. kAlone: it runs

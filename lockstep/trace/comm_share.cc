@@ -38,8 +38,8 @@ std::optional<double> ShareInCollectives(const CommLog& log) {
   std::map<int, int> ended;
   for (const CommOp& op : log.ops) {
     if (op.state != OpState::kCompleted || op.created_ns < 0 || op.duration_ns <= 0) continue;
-    by_rank[op.rank][log.communicators[op.communicator].told_one_of].emplace_back(op.created_ns,
-                                                                                  op.created_ns + op.duration_ns);
+    by_rank[op.rank][log.communicators[op.communicator].StandsFor(op.after_long)].emplace_back(
+        op.created_ns, op.created_ns + op.duration_ns);
     ++ended[op.rank];
   }
   double sum = 0;

@@ -11,9 +11,13 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <functional>
 #include <iterator>
+#include <map>
+#include <numeric>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 
@@ -126,34 +130,113 @@ std::vector<uint32_t> ToldOneOf(const std::vector<size_t>& counts, size_t most) 
   return told;
 }
 
+// What comes up this rarely is not judged by fewer (detect/comm_thresholds.h, window_ops / 3), and ranks tell at
+// different moments: twice as many.
+constexpr size_t kOfWay = 8, kOfEach = 2 * kOfWay;
+constexpr Seconds kRareFor{600};
+
+bool IsCollective(const ls_record& record) { return record.kind == LS_RECORD_OP && record.body.op.number != 0; }
+
+// By communicator: `since_ns`, or longer ago where fewer than kOfEach of its collectives ended since then.
+std::vector<int64_t> SinceOfEach(const TrailSnapshot& snapshot, int64_t since_ns, int64_t oldest_ns) {
+  std::vector<std::vector<int64_t>> ended(snapshot.communicators.size());
+  for (const ls_record& record : snapshot.ended)
+    if (IsCollective(record) && record.body.op.communicator < ended.size() && record.time_ns >= oldest_ns)
+      ended[record.body.op.communicator].push_back(record.time_ns);
+  std::vector<int64_t> since;
+  since.reserve(ended.size());
+  for (std::vector<int64_t>& times : ended) {
+    if (times.size() > kOfEach) std::ranges::nth_element(times, times.begin() + kOfEach - 1, std::greater());
+    since.push_back(std::min(since_ns, times.size() > kOfEach ? times[kOfEach - 1] : oldest_ns));
+  }
+  return since;
+}
+
+int64_t AloneNs(const ls_record& op) {
+  return op.body.op.alone == LS_UNKNOWN ? 0 : ls_delta_ns(op.body.op.alone, op.delta_shift);
+}
+
+// Half as long as the stretches in which, and in longer ones, half of the time goes by that the rank is by itself: so
+// ranks that differ agree on which those are. 0: they are no rarity.
+int64_t LongAloneNs(const std::vector<const ls_record*>& collectives) {
+  std::vector<int64_t> alone;
+  alone.reserve(collectives.size());
+  for (const ls_record* record : collectives) alone.push_back(AloneNs(*record));
+  std::ranges::sort(alone, std::greater());
+  const int64_t sum = std::accumulate(alone.begin(), alone.end(), int64_t{0});
+  int64_t up_to = 0;
+  const auto middle = std::ranges::find_if(alone, [&](int64_t ns) { return 2 * (up_to += ns) >= sum; });
+  if (sum == 0) return 0;
+  const int64_t long_ns = std::max<int64_t>(*middle / 2, 1);
+  const auto longs = std::ranges::count_if(alone, [&](int64_t ns) { return ns >= long_ns; });
+  return 4 * static_cast<size_t>(longs) <= alone.size() ? long_ns : 0;
+}
+
+// Of sends, or receives, outside of collectives: communicator, peer, and which of the two.
+using LoneWay = std::tuple<uint32_t, int32_t, uint8_t>;
+LoneWay LoneWayOf(const ls_record& record) {
+  const ls_op_body& op = record.body.op;
+  const ls_transfer_body& transfer = record.body.transfer;
+  return record.kind == LS_RECORD_OP ? LoneWay{op.communicator, op.peer, op.function}
+                                     : LoneWay{transfer.communicator, transfer.peer, transfer.direction};
+}
+
+// By how many there are more of each than shall be told: the same of each, a fourth of `most` in all, or what is enough
+// to judge a way by where that is no more than `most`.
+std::map<LoneWay, size_t> TooManyOf(const TrailSnapshot& snapshot, int64_t oldest_ns, size_t most) {
+  std::map<LoneWay, size_t> counts;
+  for (const ls_record& record : snapshot.ended)
+    if (TellsAlone(record) && record.time_ns >= oldest_ns) ++counts[LoneWayOf(record)];
+  const size_t ways = std::max<size_t>(counts.size(), 1);
+  const size_t of_each = std::max({most / 4 / ways, std::min(kOfWay, most / ways), size_t{1}});
+  for (auto& [way, count] : counts) count -= std::min(count, of_each);
+  return counts;
+}
+
 }  // namespace
 
+bool TrailSnapshot::IsLong(const ls_record& op) const { return long_ns > 0 && AloneNs(op) >= long_ns; }
+
 void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most) {
-  const auto is_wanted = [&](const ls_record& record) {
-    return record.kind == LS_RECORD_OP && record.body.op.number != 0 && record.time_ns >= since_ns;
-  };
-  std::vector<size_t> counts(snapshot.communicators.size());
+  const int64_t oldest_ns = since_ns - ToNanos(kRareFor).value;
+  const std::vector<int64_t> since = SinceOfEach(snapshot, since_ns, oldest_ns);
+  std::vector<const ls_record*> wanted;
   for (const ls_record& record : snapshot.ended)
-    if (is_wanted(record) && record.body.op.communicator < counts.size()) ++counts[record.body.op.communicator];
-  snapshot.told_one_of = ToldOneOf(counts, most);
+    if (IsCollective(record) && record.body.op.communicator < since.size() &&
+        record.time_ns >= since[record.body.op.communicator])
+      wanted.push_back(&record);
+  snapshot.long_ns = LongAloneNs(wanted);
+  std::vector<size_t> counts(since.size()), long_counts(since.size());
+  for (const ls_record* record : wanted)
+    ++(snapshot.IsLong(*record) ? long_counts : counts)[record->body.op.communicator];
+  snapshot.long_told_one_of.clear();
+  if (snapshot.long_ns > 0) snapshot.long_told_one_of = ToldOneOf(long_counts, std::max<size_t>(1, most / 2));
+  const size_t longs = std::accumulate(long_counts.begin(), long_counts.end(), size_t{0});
+  snapshot.told_one_of = ToldOneOf(counts, most - std::min(longs, most / 2));
+  for (size_t i = 0; i < snapshot.long_told_one_of.size(); ++i)
+    snapshot.long_told_one_of[i] = std::min(snapshot.long_told_one_of[i], snapshot.told_one_of[i]);
   std::vector<ls_record> waits;
   std::ranges::copy_if(snapshot.ended, std::back_inserter(waits), [&](const ls_record& record) {
     return record.kind == LS_RECORD_DATA && record.time_ns >= since_ns;
   });
   SumWaits(waits, std::max<size_t>(most / 4, 1));
   std::set<std::pair<uint32_t, uint32_t>> kept;  // communicator and number
-  for (const ls_record& record : snapshot.ended) {
-    const ls_op_body& op = record.body.op;
-    if (is_wanted(record) && op.communicator < counts.size() &&
-        Mixed(op.tag != LS_NO_TAG ? op.tag : op.number) % snapshot.told_one_of[op.communicator] == 0)
+  for (const ls_record* record : wanted) {
+    const ls_op_body& op = record->body.op;
+    const uint64_t drawn = Mixed(op.tag != LS_NO_TAG ? op.tag : op.number);
+    if (drawn % snapshot.told_one_of[op.communicator] == 0 ||
+        (snapshot.IsLong(*record) && drawn % snapshot.long_told_one_of[op.communicator] == 0))
       kept.emplace(op.communicator, op.number);
   }
-  auto too_many = static_cast<int64_t>(std::ranges::count_if(snapshot.ended, TellsAlone)) -
-                  static_cast<int64_t>(std::max<size_t>(most / 4, 1));
+  std::map<LoneWay, size_t> too_many = TooManyOf(snapshot, oldest_ns, most);
   std::erase_if(snapshot.ended, [&](const ls_record& record) {
     const ls_op_body& op = record.body.op;
     const ls_transfer_body& transfer = record.body.transfer;
-    if (TellsAlone(record)) return record.time_ns < since_ns || too_many-- > 0;
+    if (TellsAlone(record)) {
+      if (record.time_ns < oldest_ns) return true;
+      size_t& more = too_many[LoneWayOf(record)];
+      return more != 0 && more-- != 0;
+    }
     if (record.kind == LS_RECORD_OP) return !kept.contains({op.communicator, op.number});
     return record.kind != LS_RECORD_TRANSFER || !TellsOfWay(transfer) ||
            !kept.contains({transfer.communicator, transfer.number});

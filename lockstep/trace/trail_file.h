@@ -48,10 +48,13 @@ struct TrailSnapshot {
   uint64_t libraries = 0;                                                           // as in the trail
   uint64_t missed = 0;                                                              // records that were overwritten
   std::vector<uint32_t> told_one_of;  // by communicator, of so many collectives that ended (Thin); empty: all are
+  int64_t long_ns = 0;                // before few of them, a step's first say, the rank was by itself for so long:
+  std::vector<uint32_t> long_told_one_of;  // one of so many of those. 0 and empty: there are none
 
   std::string host() const;
   // When its first communicator was made: with host and pid, which come again, what tells processes apart.
   int64_t born_ns() const { return communicators.empty() ? 0 : communicators.front().created_ns; }
+  bool IsLong(const ls_record& op) const;
   // Whose trail it is: one of each library of each rank counts.
   std::pair<uint32_t, std::string> owner() const;  // rank and library
 };
@@ -63,9 +66,11 @@ TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at = nullptr);
 // Of the collectives that ended since `since_ns`, and of the messages for them that tell of a way, keeps those of about
 // `most` ops: of each communicator one of two, four, eight, picked by the number that all members give them, so that
 // all keep the same ones; not every second, which would see what comes every second time either always or never. Of
-// communicators that have few they all stay, whatever the others have.
-// Of sends and receives outside of collectives the newest, a fourth as many. Waits for data are summed until they are
-// so few. Whatever else has ended goes.
+// communicators that have few they all stay, whatever the others have, and the newest 16 of the ten minutes before.
+// Where few follow most of what a rank does by itself, as the first of a hundred buckets of gradients does, up to half
+// of `most` are of those: on all members alike, but for ranks that differ by more than twice.
+// Of sends and receives outside of collectives the newest of each way, a fourth as many in all, or 8 of each. Waits for
+// data are summed until they are so few. Whatever else has ended goes.
 void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most);
 
 // Of records that are the same in every byte keeps one.

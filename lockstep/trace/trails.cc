@@ -202,10 +202,14 @@ class Joiner {
     Told told;
     for (const ls_communicator& own : trail.communicators)
       told.communicators.push_back(own.id == 0 ? nullptr : &members_.at(own.id));
-    for (size_t i = 0; i < std::min(told.communicators.size(), trail.told_one_of.size()); ++i) {
+    for (size_t i = 0; i < told.communicators.size(); ++i) {
       if (told.communicators[i] == nullptr) continue;
-      int64_t& one_of = log_.communicators[told.communicators[i]->index].told_one_of;
-      one_of = std::max(one_of, int64_t{trail.told_one_of[i]});
+      Communicator& communicator = log_.communicators[told.communicators[i]->index];
+      const auto raise = [i](const std::vector<uint32_t>& all, int64_t& one_of) {
+        if (i < all.size()) one_of = std::max(one_of, int64_t{all[i]});
+      };
+      raise(trail.told_one_of, communicator.told_one_of);
+      raise(trail.long_told_one_of, communicator.long_told_one_of);
     }
     told.launches_ahead = LaunchesAhead(trail);
     libraries_[rank] |= trail.libraries;
@@ -332,6 +336,7 @@ class Joiner {
     op.waits_for = ended ? -1 : members->RankOf(body.waits_for);
     op.messages = body.messages;
     op.ring = body.algorithm == LS_ALGORITHM_RING;
+    op.after_long = !transfer && trail.IsLong(record);
     op.awaits_device = !ended && body.awaits == LS_OWN_DEVICE;
     const bool anew = transfer ? told.transfers.emplace(body.communicator, launched).second
                                : told.sequences.emplace(Key(body.communicator, body.number), op.sequence).second;

@@ -483,6 +483,35 @@ TEST(Trails, ThinnedRanksKeepWhatIsRare) {
             20);
 }
 
+// It is not judged by the newest minute alone.
+TEST(Trails, ThinnedRanksKeepTheNewestOfWhatIsRare) {
+  TrailSnapshot trail = TrailOf(0);
+  for (const uint64_t id : {7, 8, 9}) AddCommunicator(trail, id, 0, 4);
+  constexpr int64_t kSecond = 1000;
+  for (uint32_t i = 1; i <= 1200; ++i) {
+    trail.ended.push_back(OpOf(0, i, i * kSecond));
+    if (i % 20 == 0) trail.ended.push_back(OpOf(1, i / 20, i * kSecond));
+    if (i < 10) trail.ended.push_back(OpOf(2, i, i * kSecond));  // no more since
+    if (i % 10 != 0) continue;
+    ls_record send = OpOf(0, 0, i * kSecond, LS_OP_COMPLETED, LS_SEND);
+    ls_op_set_alone(&send, kMs / 2);
+    trail.ended.push_back(send);
+  }
+  Thin(trail, 1140 * kSecond * kMs, 100);
+  std::vector<std::vector<int64_t>> seconds(3);
+  std::vector<int64_t> sends;
+  for (const ls_record& record : trail.ended)
+    (record.body.op.number == 0 ? sends : seconds.at(record.body.op.communicator))
+        .push_back(record.time_ns / kMs / kSecond);
+  EXPECT_EQ(seconds[0].size(), 61u);
+  EXPECT_EQ(seconds[0].front(), 1140);
+  EXPECT_EQ(seconds[1].size(), 16u);
+  EXPECT_EQ(seconds[1].front(), 900);
+  EXPECT_TRUE(seconds[2].empty());
+  EXPECT_EQ(sends.size(), 25u);
+  EXPECT_EQ(sends.front(), 960);
+}
+
 // Of sends and receives outside of collectives the newest stay that tell how long they took.
 TEST(Trails, ThinnedRanksKeepTheirNewestSends) {
   TrailSnapshot trail = TrailOf(0);
