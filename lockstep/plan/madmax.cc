@@ -21,6 +21,12 @@ absl::StatusOr<double> Positive(const Json& object, const char* key) {
   return value;
 }
 
+absl::StatusOr<double> ShareOf(const Json& object, const char* key) {
+  const Json& found = At(object, key);
+  if (found.is_number() && found >= 0 && found <= 1) return found.get<double>();
+  return InvalidArgument("\"{}\" is {}; expected 0 to 1", key, found.dump());
+}
+
 absl::StatusOr<size_t> Layers(const Json& model, const char* key) {
   constexpr double kMost = 1e5;
   LS_ASSIGN_OR_RETURN(const double value, Positive(model, key));
@@ -47,10 +53,21 @@ struct Strategies {
 
 struct Rates {
   double flops = 0, memory = 0;                        // of a device, that are reached
+  double devices = 1, node = 1;                        // of all nodes; of one
   std::vector<double> all_to_all, all_reduce, gather;  // B/s by level: within a node, across all
 };
 
+// Devices of a node.
+absl::StatusOr<double> NodeOf(double devices, double nodes) {
+  const double each = devices / nodes;
+  if (devices == std::floor(devices) && nodes == std::floor(nodes) && each == std::floor(each)) return each;
+  return InvalidArgument("\"num_devices\" is {}, \"num_nodes\" {}; expected as many whole devices in each node",
+                         devices, nodes);
+}
+
 absl::StatusOr<Rates> RatesOf(const Json& system, double bytes) {
+  if (bytes != 8 && bytes != 4 && bytes != 2 && bytes != 1)
+    return InvalidArgument("\"bytes_per_nonemb_param\" is {}; expected 1, 2, 4 or 8", bytes);
   const char* const kind = bytes == 8 ? "f64_flops" : bytes == 4 ? "f32_flops" : bytes == 2 ? "f16_flops" : "i8_ops";
   LS_ASSIGN_OR_RETURN(const double peak, Positive(system, kind));
   LS_ASSIGN_OR_RETURN(const double used, Positive(system, "flops_util"));
@@ -61,20 +78,37 @@ absl::StatusOr<Rates> RatesOf(const Json& system, double bytes) {
   LS_ASSIGN_OR_RETURN(const double links, Positive(system, "num_nvlinks"));
   LS_ASSIGN_OR_RETURN(const double link, Positive(system, "bw_per_nvlink"));
   LS_ASSIGN_OR_RETURN(const double link_used, Positive(system, "nvlink_util"));
-  Rates rates{peak * used, memory * memory_used, {}, {}, {}};
+  Rates rates{peak * used, memory * memory_used, devices, 0, {}, {}, {}};
+  LS_ASSIGN_OR_RETURN(rates.node, NodeOf(devices, nodes));
   const double intra = links * (link / 2) * link_used;  // given for both directions
   rates.all_to_all = rates.all_reduce = {intra};
   if (nodes > 1) {
     LS_ASSIGN_OR_RETURN(const double ports, Positive(system, "num_ibroce_ports"));
     LS_ASSIGN_OR_RETURN(const double port, Positive(system, "ibroce_bw"));
     LS_ASSIGN_OR_RETURN(const double port_used, Positive(system, "ibroce_util"));
-    LS_ASSIGN_OR_RETURN(const double within, Positive(system, "ar_perc_intra"));
-    const double inter = ports * (port / 2) * port_used / std::floor(devices / nodes);
+    LS_ASSIGN_OR_RETURN(const double within, ShareOf(system, "ar_perc_intra"));
+    const double inter = ports * (port / 2) * port_used / rates.node;
     rates.all_to_all.push_back(inter);
     rates.all_reduce.push_back(within * intra + (1 - within) * inter);
   }
   for (const double rate : rates.all_reduce) rates.gather.push_back(2 * rate);
   return rates;
+}
+
+// No strategy twice, sharding outermost; of two the first within a node.
+absl::Status CheckStrategies(const std::string& layer, const Strategies& strategies, const Rates& rates) {
+  const std::vector<std::string>& names = strategies.names;
+  const std::vector<double>& degrees = strategies.degrees;
+  const bool two = names.size() == 2;
+  if (two && names[0] == names[1]) return InvalidArgument("\"{}_parallel\" has \"{}\" twice", layer, names[0]);
+  if (two && names[1] == "fsdp") return InvalidArgument("\"{}_parallel\": \"fsdp\" can only be the first", layer);
+  if (degrees[0] * (two ? degrees[1] : 1) != rates.devices)
+    return InvalidArgument("\"{}_parallel_degree\" is of {} devices; expected all {}", layer,
+                           degrees[0] * (two ? degrees[1] : 1), rates.devices);
+  if (two && degrees[0] != rates.node)
+    return InvalidArgument("\"{}_parallel_degree\" begins with {}; expected the {} devices of a node", layer,
+                           degrees[0], rates.node);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Strategies> StrategiesOf(const Json& task, const std::string& layer,
@@ -89,12 +123,22 @@ absl::StatusOr<Strategies> StrategiesOf(const Json& task, const std::string& lay
   for (size_t i = 0; i < names->size(); ++i) {
     const std::string name = (*names)[i].is_string() ? (*names)[i].get<std::string>() : "";
     const double degree = (*degrees)[i].is_number() ? (*degrees)[i].get<double>() : 0;
-    if (std::find(allowed.begin(), allowed.end(), name) == allowed.end() || degree < 1)
+    if (std::find(allowed.begin(), allowed.end(), name) == allowed.end() || !(degree > 1) ||
+        degree != std::floor(degree))
       return InvalidArgument("\"{}_parallel\": strategy {} is \"{}\" of degree {}", layer, i, name, degree);
     strategies.names.push_back(name);
     strategies.degrees.push_back(degree);
   }
+  LS_RETURN_IF_ERROR(CheckStrategies(layer, strategies, rates));
   return strategies;
+}
+
+// Of the step, which both kinds of layers have to make one of.
+absl::Status CheckBatches(const Strategies& layers, double batch, const Strategies& embedding, double looked_up) {
+  const double all = batch * layers.Degree({"ddp", "fsdp"}), all_looked_up = looked_up * embedding.Degree({"ddp"});
+  if (all == all_looked_up) return absl::OkStatus();
+  return InvalidArgument("\"local_emb_bs\" makes a batch of {}, that of the layers one of {}; expected the same",
+                         all_looked_up, all);
 }
 
 // Two streams of a device, each of which does one thing after the other. Times are from the begin of the iteration.
@@ -190,8 +234,35 @@ class Iteration {
   MadmaxTimes times_;
 };
 
-bool Flag(const Json& task, const char* key) { return BooleanAt(task, key, false); }
-bool IsInference(const Json& task) { return TextAt(task, "type") == "inference"; }
+// What a task does, and what of a model that is tuned stays as it is.
+struct Pass {
+  bool backward = true;
+  bool top = false, bottom = false, embedding = false, transformer = false;  // frozen
+};
+
+absl::StatusOr<Pass> PassOf(const Json& task) {
+  const std::string type = TextAt(task, "type");
+  if (type != "pretrain" && type != "finetune" && type != "inference")
+    return InvalidArgument("\"type\" is {}; expected pretrain, finetune or inference", At(task, "type").dump());
+  Pass pass{.backward = type != "inference"};
+  const std::pair<const char*, bool*> flags[] = {{"freeze_top_mlp", &pass.top},
+                                                 {"freeze_bot_mlp", &pass.bottom},
+                                                 {"freeze_emb", &pass.embedding},
+                                                 {"freeze_transformer", &pass.transformer}};
+  for (const auto& [key, frozen] : flags) {
+    const Json& given = At(task, key);
+    if (!given.is_null() && !given.is_boolean())
+      return InvalidArgument("\"{}\" is {}; expected true or false", key, given.dump());
+    *frozen = given == true;
+    if (*frozen && type != "finetune") return InvalidArgument("\"{}\" is of finetune, not of {}", key, type);
+  }
+  if (const Json& layers = At(task, "min_frozen_layer"); !layers.is_null() && layers != 0) pass.transformer = true;
+  return pass;
+}
+
+absl::Status NotKnown(std::string_view what) {
+  return MakeError(absl::StatusCode::kUnimplemented, fmt::format("{}: no output is known to compare with", what));
+}
 
 // ---- recommendation models ----
 
@@ -200,6 +271,7 @@ struct Dlrm {
   Layer layer;
   double lookup = 0;      // seconds of reading the tables
   double all_to_all = 0;  // seconds of exchanging what was read; 0: each device has all tables
+  double all_reduce = 0;  // seconds of summing its gradients
 };
 
 class DlrmPass {
@@ -213,13 +285,13 @@ class DlrmPass {
     ForwardLayers(model_.top, std::max(bottom, exchanged));
   }
 
-  void Backward(const Json& task) {
+  void Backward(const Pass& pass) {
     const auto [top, summed] = BackwardLayers(model_.top);
-    const bool embeds = !Flag(task, "freeze_emb");
-    double exchanged = 0;
-    if (embeds && model_.all_to_all > 0) exchanged = iteration_.AllToAll(model_.all_to_all, std::max(top, summed));
-    if (!Flag(task, "freeze_bot_mlp")) BackwardLayers(model_.bottom, summed);
-    if (embeds) iteration_.Embed(model_.lookup, exchanged);
+    double exchanged = std::max(top, summed);
+    if (!pass.embedding && model_.all_to_all > 0) exchanged = iteration_.AllToAll(model_.all_to_all, exchanged);
+    if (!pass.embedding && model_.all_reduce > 0) exchanged = iteration_.AllReduce(model_.all_reduce, exchanged);
+    if (!pass.bottom) BackwardLayers(model_.bottom, summed);
+    if (!pass.embedding) iteration_.Embed(model_.lookup, exchanged);
   }
 
  private:
@@ -252,6 +324,8 @@ class DlrmPass {
 };
 
 absl::StatusOr<MadmaxTimes> PredictDlrm(const Json& model, const Json& task, double bytes, Rates rates) {
+  LS_ASSIGN_OR_RETURN(const Pass pass, PassOf(task));
+  if (pass.top || pass.transformer) return NotKnown("a frozen top, or frozen transformers");
   LS_ASSIGN_OR_RETURN(const double width, Positive(model, "mlp_dim"));
   LS_ASSIGN_OR_RETURN(const size_t bottom, Layers(model, "num_bot_mlp_layers"));
   LS_ASSIGN_OR_RETURN(const size_t top, Layers(model, "num_top_mlp_layers"));
@@ -263,22 +337,24 @@ absl::StatusOr<MadmaxTimes> PredictDlrm(const Json& model, const Json& task, dou
   LS_ASSIGN_OR_RETURN(const double looked_up, Positive(task, "local_emb_bs"));
   LS_ASSIGN_OR_RETURN(const Strategies layers, StrategiesOf(task, "mlp", {"ddp", "fsdp", "tp", "pp"}, rates));
   LS_ASSIGN_OR_RETURN(const Strategies embedding, StrategiesOf(task, "emb", {"ddp", "mp"}, rates));
-  Dlrm dlrm{bottom, top, {}, 0, 0};
+  LS_RETURN_IF_ERROR(CheckBatches(layers, batch, embedding, looked_up));
+  Dlrm dlrm{bottom, top, {}, 0, 0, 0};
   dlrm.layer.parameters = width * width;
   dlrm.layer.gemm = 2 * width * width * batch / layers.Degree({"tp"}) / rates.flops;
   const double read = tables * pooling * dimension * embedding_bytes * looked_up / embedding.Degree({"mp"});
   dlrm.lookup = read / rates.memory;
-  for (size_t i = 0; i < embedding.names.size(); ++i)
+  for (size_t i = 0; i < embedding.names.size(); ++i) {
     if (embedding.names[i] == "mp")
-      dlrm.all_to_all += 2 * (read / embedding.degrees[i]) / embedding.Rate(rates.all_to_all, i);
-  if (dlrm.all_to_all == 0)
-    return MakeError(absl::StatusCode::kUnimplemented, "tables on every device: no output is known to compare with");
+      dlrm.all_to_all = 2 * (read / embedding.degrees[i]) / embedding.Rate(rates.all_to_all, i);
+    else
+      dlrm.all_reduce = read / embedding.Rate(rates.all_reduce, i);
+  }
   Iteration iteration(std::move(rates), layers, bytes, batch * width * bytes);
-  DlrmPass pass(dlrm, iteration);
-  pass.Forward();
-  if (IsInference(task)) return iteration.Times();
+  DlrmPass passes(dlrm, iteration);
+  passes.Forward();
+  if (!pass.backward) return iteration.Times();
   iteration.Meet();
-  pass.Backward(task);
+  passes.Backward(pass);
   return iteration.Times();
 }
 
@@ -338,6 +414,8 @@ absl::StatusOr<double> SequenceOf(const Json& model) {
 
 absl::StatusOr<MadmaxTimes> PredictTransformer(const Json& model, const Json& task, double bytes, Rates rates,
                                                bool ahead) {
+  LS_ASSIGN_OR_RETURN(const Pass pass, PassOf(task));
+  if (pass.top || pass.bottom || pass.embedding || pass.transformer) return NotKnown("a transformer, in part frozen");
   LS_ASSIGN_OR_RETURN(const double width, Positive(model, "attention_dim"));
   LS_ASSIGN_OR_RETURN(const double hidden, Positive(model, "transformer_fc_dim"));
   LS_ASSIGN_OR_RETURN(const size_t blocks, Layers(model, "num_transformer_layers"));
@@ -347,6 +425,7 @@ absl::StatusOr<MadmaxTimes> PredictTransformer(const Json& model, const Json& ta
   LS_ASSIGN_OR_RETURN(const double sequence, SequenceOf(model));
   LS_ASSIGN_OR_RETURN(const Strategies layers, StrategiesOf(task, "transformer", {"ddp", "fsdp", "tp", "pp"}, rates));
   LS_ASSIGN_OR_RETURN(const Strategies embedding, StrategiesOf(task, "emb", {"ddp"}, rates));
+  LS_RETURN_IF_ERROR(CheckBatches(layers, batch, embedding, looked_up));
   const auto layer = [&](double parameters) {
     return Layer{parameters, 2 * parameters * sequence * batch / layers.Degree({"tp"}) / rates.flops};
   };
@@ -355,7 +434,7 @@ absl::StatusOr<MadmaxTimes> PredictTransformer(const Json& model, const Json& ta
                                 read / embedding.Rate(rates.all_reduce, 0)};
   Iteration iteration(std::move(rates), layers, bytes, batch * sequence * width * bytes);
   ForwardTransformer(transformer, iteration);
-  if (IsInference(task)) return iteration.Times();
+  if (!pass.backward) return iteration.Times();
   iteration.Meet();
   BackwardTransformer(transformer, iteration, ahead);
   return iteration.Times();
@@ -366,7 +445,8 @@ absl::StatusOr<MadmaxTimes> PredictTransformer(const Json& model, const Json& ta
 std::optional<MadmaxVariant> MadmaxVariantOf(std::string_view name) {
   if (name == "dlrm_tasks") return MadmaxVariant::kDlrm;
   if (name == "llm_tasks_preoptimized") return MadmaxVariant::kGatherOnTime;
-  if (name == "opt" || name == "vit_tasks") return MadmaxVariant::kGatherAhead;
+  if (name == "opt") return MadmaxVariant::kGatherAhead;
+  if (name == "vit_tasks") return MadmaxVariant::kImages;
   return std::nullopt;
 }
 
@@ -375,11 +455,12 @@ absl::StatusOr<MadmaxTimes> PredictMadmax(const Json& model, const Json& system,
   LS_ASSIGN_OR_RETURN(const double bytes, Positive(model, "bytes_per_nonemb_param"));
   LS_ASSIGN_OR_RETURN(Rates rates, RatesOf(system, bytes));
   const std::string kind = TextAt(model, "type");
-  if (kind == "DLRM") return PredictDlrm(model, task, bytes, std::move(rates));
-  if (kind == "LLM" || kind == "ViT")
-    return PredictTransformer(model, task, bytes, std::move(rates), variant == MadmaxVariant::kGatherAhead);
-  return MakeError(absl::StatusCode::kUnimplemented,
-                   fmt::format("a model of kind \"{}\": no output is known to compare with", kind));
+  if (kind != "DLRM" && kind != "LLM" && kind != "ViT") return NotKnown(fmt::format("a model of kind \"{}\"", kind));
+  const bool is_dlrm = variant == MadmaxVariant::kDlrm, is_images = variant == MadmaxVariant::kImages;
+  if (is_dlrm != (kind == "DLRM") || is_images != (kind == "ViT"))
+    return InvalidArgument("a model of kind \"{}\", but the variant is another kind's", kind);
+  if (is_dlrm) return PredictDlrm(model, task, bytes, std::move(rates));
+  return PredictTransformer(model, task, bytes, std::move(rates), variant != MadmaxVariant::kGatherOnTime);
 }
 
 }  // namespace lockstep::plan

@@ -14,8 +14,9 @@
 
 namespace lockstep::plan {
 
-// How the backward pass gathers the weights of a transformer: when the block before is done, or a block ahead.
-enum class MadmaxVariant { kDlrm, kGatherOnTime, kGatherAhead };
+// The program for a kind of model. How the backward pass gathers the weights of a transformer: when the block before is
+// done, or a block ahead; of one of images the latter.
+enum class MadmaxVariant { kDlrm, kGatherOnTime, kGatherAhead, kImages };
 // "dlrm_tasks", "llm_tasks_preoptimized", "opt" or "vit_tasks".
 std::optional<MadmaxVariant> MadmaxVariantOf(std::string_view name);
 
@@ -27,8 +28,8 @@ struct MadmaxTimes {
 };
 
 // model, system, task: as the JSON files of MAD-Max have them. kInvalidArgument: a key is missing, a figure is not
-// positive, or the strategies are none that MAD-Max allows. kUnimplemented: a kind of model of which no output is known
-// to compare with (mixtures of experts, DLRM with transformers).
+// positive, the variant is another kind of model's, or the strategies are none that MAD-Max allows. kUnimplemented: of
+// which no output is known to compare with: mixtures of experts, DLRM with transformers, a frozen top or transformer.
 absl::StatusOr<MadmaxTimes> PredictMadmax(const Json& model, const Json& system, const Json& task,
                                           MadmaxVariant variant);
 

@@ -52,6 +52,101 @@ TEST(Madmax, AStepByHand) {
   EXPECT_THAT(times->iteration.value, DoubleNear(19e-3 + 8e-3 + std::max(sum + 5e-3, 8e-3) + 10e-3, 1e-12));
 }
 
+// Tables within a node of two and copied between: 20 ms of look-ups; 2 * (20 MB / 2) over 10 GB/s exchanged within, and
+// their gradients, 20 MB, summed over 5.5 GB/s behind that.
+TEST(Madmax, TablesThatAreCopiedAreSummed) {
+  Json task = Task("pretrain");
+  task["emb_parallel"] = {"mp", "ddp"}, task["emb_parallel_degree"] = {2, 2}, task["local_emb_bs"] = 2000;
+  task["local_mlp_bs"] = 1000;
+  const auto times = PredictMadmax(Dlrm(), System(), task, MadmaxVariant::kDlrm);
+  ASSERT_TRUE(times.ok()) << times.status();
+  const double layer = 2e6 / 5.5e9, read = 10 * 10 * 50 * 2 * 2000 / 2.0;
+  EXPECT_THAT(times->all_to_all.value, DoubleNear(2 * read / 10e9, 1e-12));
+  EXPECT_THAT(times->all_reduce.value, DoubleNear(4 * layer + read / 5.5e9, 1e-12));
+  task["emb_parallel"] = {"ddp"}, task["emb_parallel_degree"] = {4}, task["local_emb_bs"] = 1000;
+  const auto copied = PredictMadmax(Dlrm(), System(), task, MadmaxVariant::kDlrm);
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(copied->all_to_all.value, 0);
+  EXPECT_THAT(copied->all_reduce.value, DoubleNear(4 * layer + 10e6 / 5.5e9, 1e-12));
+  EXPECT_THAT(copied->iteration.value, DoubleNear(10e-3 + 8e-3 + 16e-3 + 10e-3, 1e-12)) << "beside the bottom";
+}
+
+TEST(Madmax, WhatIsFrozenHasNoBackwardPass) {
+  Json task = Task("finetune");
+  task["freeze_top_mlp"] = false, task["freeze_bot_mlp"] = task["freeze_emb"] = true;
+  const auto times = PredictMadmax(Dlrm(), System(), task, MadmaxVariant::kDlrm);
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_THAT(times->iteration.value, DoubleNear(19e-3 + 8e-3 + 2e6 / 5.5e9, 1e-12));
+}
+
+// Nothing of an all-reduce stays within a node: it is as slow as the network.
+TEST(Madmax, AnAllReduceMayLieBetweenNodesAlone) {
+  Json system = System();
+  system["ar_perc_intra"] = 0;
+  const auto times = PredictMadmax(Dlrm(), system, Task("pretrain"), MadmaxVariant::kDlrm);
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_THAT(times->all_reduce.value, DoubleNear(4 * 2e6 / 1e9, 1e-12));
+}
+
+TEST(Madmax, OnlyWhatMadmaxAllows) {
+  const auto error = [](const Json& changed) {
+    Json task = Task("pretrain"), system = System(), model = Dlrm();
+    for (const auto& [key, value] : changed.items())
+      (system.contains(key) ? system : key.starts_with("bytes") ? model : task)[key] = value;
+    return Message(PredictMadmax(model, system, task, MadmaxVariant::kDlrm).status());
+  };
+  EXPECT_EQ(error({{"mlp_parallel", {"fsdp", "tp"}}, {"mlp_parallel_degree", {2, 2}}}),
+            "\"local_emb_bs\" makes a batch of 4000, that of the layers one of 2000; expected the same");
+  EXPECT_THAT(error({{"mlp_parallel", {"ddp", "ddp"}}, {"mlp_parallel_degree", {2, 2}}}),
+              HasSubstr("has \"ddp\" twice"));
+  EXPECT_THAT(error({{"mlp_parallel", {"ddp", "fsdp"}}, {"mlp_parallel_degree", {2, 2}}}),
+              HasSubstr("\"fsdp\" can only be the first"));
+  EXPECT_THAT(error({{"mlp_parallel", {"tp", "ddp"}}, {"mlp_parallel_degree", {4, 1}}}),
+              HasSubstr("\"ddp\" of degree 1"));
+  EXPECT_THAT(error({{"mlp_parallel_degree", {2.5}}}), HasSubstr("of degree 2.5"));
+  EXPECT_THAT(error({{"mlp_parallel_degree", {2}}}), HasSubstr("is of 2 devices; expected all 4"));
+  EXPECT_THAT(error({{"num_devices", 5}}), HasSubstr("expected as many whole devices in each node"));
+  EXPECT_THAT(error({{"bytes_per_nonemb_param", 3}}), HasSubstr("is 3; expected 1, 2, 4 or 8"));
+  EXPECT_THAT(error({{"ar_perc_intra", 1.5}}), HasSubstr("\"ar_perc_intra\" is 1.5; expected 0 to 1"));
+  EXPECT_THAT(error({{"type", "sleep"}}), HasSubstr("expected pretrain, finetune or inference"));
+  EXPECT_THAT(error({{"freeze_emb", 1}}), HasSubstr("\"freeze_emb\" is 1; expected true or false"));
+  EXPECT_THAT(error({{"freeze_emb", true}}), HasSubstr("\"freeze_emb\" is of finetune, not of pretrain"));
+  Json system = System(), task = Task("pretrain");
+  system["num_devices"] = 8, task["mlp_parallel"] = {"tp", "ddp"}, task["mlp_parallel_degree"] = {2, 4};
+  EXPECT_THAT(Message(PredictMadmax(Dlrm(), system, task, MadmaxVariant::kDlrm).status()),
+              HasSubstr("begins with 2; expected the 4 devices of a node"));
+  EXPECT_THAT(Message(PredictMadmax(Dlrm(), System(), Task("pretrain"), MadmaxVariant::kImages).status()),
+              HasSubstr("the variant is another kind's"));
+}
+
+// What nobody's output is known of is not compared.
+TEST(Madmax, FrozenPartsThatAreNotKnown) {
+  Json task = Task("finetune");
+  task["freeze_top_mlp"] = true;
+  EXPECT_EQ(PredictMadmax(Dlrm(), System(), task, MadmaxVariant::kDlrm).status().code(),
+            absl::StatusCode::kUnimplemented);
+  const Json model = {{"type", "LLM"},
+                      {"bytes_per_nonemb_param", 2},
+                      {"bytes_per_emb_param", 2},
+                      {"attention_dim", 1000},
+                      {"transformer_fc_dim", 4000},
+                      {"num_transformer_layers", 2},
+                      {"transformer_seq_len", 10}};
+  const Json tuned = {
+      {"type", "finetune"},      {"transformer_parallel", {"ddp"}}, {"transformer_parallel_degree", {4}},
+      {"emb_parallel", {"ddp"}}, {"emb_parallel_degree", {4}},      {"local_transformer_bs", 1},
+      {"local_emb_bs", 1}};
+  const auto predict = [&](const char* key, const Json& value) {
+    Json one = tuned;
+    one[key] = value;
+    return PredictMadmax(model, System(), one, MadmaxVariant::kGatherAhead).status().code();
+  };
+  EXPECT_EQ(predict("freeze_emb", false), absl::StatusCode::kOk);
+  for (const char* key : {"freeze_emb", "freeze_transformer"})
+    EXPECT_EQ(predict(key, true), absl::StatusCode::kUnimplemented) << key;
+  EXPECT_EQ(predict("min_frozen_layer", 1), absl::StatusCode::kUnimplemented);
+}
+
 TEST(Madmax, SaysWhatIsWrong) {
   const auto error = [](const Json& model, const Json& system, const Json& task) {
     return Message(PredictMadmax(model, system, task, MadmaxVariant::kDlrm).status());

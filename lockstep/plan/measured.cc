@@ -1,8 +1,11 @@
 #include "lockstep/plan/measured.h"
 
+#include <absl/strings/ascii.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "lockstep/plan/layout.h"
@@ -16,6 +19,9 @@ namespace lockstep::plan {
 namespace {
 
 bool Holds(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool HoldsOne(std::string_view text, std::initializer_list<std::string_view> parts) {
+  return std::ranges::any_of(parts, [&](std::string_view part) { return Holds(text, part); });
+}
 
 Precision PrecisionOf(MeasuredRow& row) {
   const std::string name = row.Word("precision");
@@ -37,6 +43,23 @@ Recompute RecomputeOf(MeasuredRow& row) {
   return Recompute::kNone;
 }
 
+// Of which no scores go through memory.
+bool IsFused(MeasuredRow& row) {
+  const std::string name = row.Word("attention");
+  if (row.Text("attention").empty()) return true;
+  if (HoldsOne(name, {"unfused", "eager", "math", "naive"})) return false;
+  if (name.starts_with("no") || !HoldsOne(name, {"fused", "flash", "sdpa", "cudnn", "flex", "xformers"}))
+    row.Fail(fmt::format("column attention is \"{}\"; expected flash, sdpa, fused or unfused", name));
+  return true;
+}
+
+Training TrainingOf(MeasuredRow& row) {
+  const std::string task = row.Word("task");
+  if (HoldsOne(task, {"infer", "prefill", "decod", "serving", "eval"}))
+    row.Fail(fmt::format("column task is \"{}\"; expected one that trains", task));
+  return HoldsOne(task, {"lora", "peft"}) ? Training::kLora : Training::kFull;
+}
+
 void TakeSizes(MeasuredRow& row, Workload& work) {
   work.layers = row.Integer("layers");
   work.hidden = row.Integer("hidden");
@@ -50,7 +73,8 @@ void TakeSizes(MeasuredRow& row, Workload& work) {
   work.expert_ffn = row.Integer("moe_ffn", 0);
   work.ffn = row.Integer("ffn", work.experts > 0 ? std::max(1, work.expert_ffn) : -1);
   if (work.experts > 0 && work.expert_ffn == 0) work.expert_ffn = work.ffn;
-  work.tied_embeddings = Holds(row.Text("notes"), "tied embeddings");
+  const std::string notes = row.Word("notes");
+  work.tied_embeddings = Holds(notes, "tied embeddings") && !Holds(notes, "untied embeddings");
 }
 
 bool SaysNoSizes(const MeasuredRow& row) { return row.Text("layers").empty() && row.Text("hidden").empty(); }
@@ -80,6 +104,14 @@ void TakeStages(const Stack* stack, Workload& work) {
 
 bool IsSharded(MeasuredRow& row) { return Holds(row.Word("framework"), "fsdp"); }
 
+// Beside mbs, which says the same.
+void NoteAccumulation(MeasuredRow& row, int accumulated, const Workload& work) {
+  const double sequences = double(work.dp) * work.microbatch * accumulated;
+  if (row.Text("mbs").empty() || sequences == 0 || sequences == work.global_batch) return;
+  row.Assume(fmt::format("ga {}, which with dp {} and mbs {} makes {} sequences, not gbs {}, is left aside",
+                         accumulated, work.dp, work.microbatch, sequences, work.global_batch));
+}
+
 // Where the source does not say, what its framework does by itself.
 void TakeLayout(MeasuredRow& row, Workload& work) {
   work.accelerators = row.Ranks("gpus");
@@ -94,7 +126,7 @@ void TakeLayout(MeasuredRow& row, Workload& work) {
   work.dp = row.Ranks("dp", static_cast<int>(std::max<int64_t>(1, work.accelerators / std::max<int64_t>(1, others))));
   // DeepEP is what sends tokens between ranks that have different experts: a table that leaves ep at 1 beside it is not
   // to be taken at its word.
-  if (work.experts > 0 && work.ep == 1 && Holds(row.Text("framework"), "DeepEP")) {
+  if (work.experts > 0 && work.ep == 1 && Holds(row.Word("framework"), "deepep")) {
     work.ep = static_cast<int>(std::gcd(int64_t{work.experts}, int64_t{work.dp} * work.cp));
     if (work.ep > 1) row.Assume(fmt::format("ep 1 beside DeepEP is read as {}", work.ep));
   }
@@ -102,6 +134,7 @@ void TakeLayout(MeasuredRow& row, Workload& work) {
   if (row.Text("mbs").empty() && accumulated > 0 && per_rank % accumulated != 0)
     row.Fail(fmt::format("column ga is {}, which does not divide the {} sequences of a rank", accumulated, per_rank));
   work.microbatch = row.Integer("mbs", accumulated > 0 ? per_rank / accumulated : work.pp == 1 ? per_rank : 1);
+  NoteAccumulation(row, accumulated, work);
   work.sequence_parallel = row.Flag("seq_parallel", work.tp > 1 && work.flash);
   const auto read_as_one = [&](int& value, const char* column, const char* without) {
     if (value > 1) row.Assume(fmt::format("{} {} without {} is read as 1", column, value, without));
@@ -114,21 +147,20 @@ void TakeLayout(MeasuredRow& row, Workload& work) {
 void TakeWork(MeasuredRow& row, Workload& work) {
   work.sequence = row.Integer("seq");
   work.global_batch = row.Integer("gbs");
-  work.flash = row.Word("attention") != "unfused";
+  work.flash = IsFused(row);
   work.precision = PrecisionOf(row);
   work.recompute = RecomputeOf(row);
-  const std::string task = row.Word("task");
-  work.training = Holds(task, "lora") || Holds(task, "peft") ? Training::kLora : Training::kFull;
+  work.training = TrainingOf(row);
 }
 
 void TakeStack(MeasuredRow& row, const Stacks& stacks, Workload& work) {
-  const std::string notes = row.Text("notes");
+  const std::string notes = row.Word("notes");
   const bool sharded = IsSharded(row) || row.Integer("zero", 0) == 3;
   const Stack& stack = stacks.OfFramework(row.Text("framework"), {.unfused = !work.flash, .sharded = sharded});
   work.stack = stack.name;
   work.keeps = stack.memory;
-  work.blocking_launches = Holds(notes, "CUDA_LAUNCH_BLOCKING");
-  work.async_tensor = Holds(notes, "AsyncTP") || Holds(notes, "async TP");
+  work.blocking_launches = Holds(notes, "cuda_launch_blocking");
+  work.async_tensor = HoldsOne(notes, {"asynctp", "async tp"});
   work.row_scales = Holds(notes, "rowwise");
   work.drops_tokens = Holds(notes, "tokendrop");
 }
@@ -139,7 +171,7 @@ bool MayFit(const Workload& work) { return PredictMemory(work).MayFit(work.machi
 // some of Megatron Bridge's tables say another, for they don't say which runs are FSDP's, and others do.
 void TakeSharding(MeasuredRow& row, Workload& work) {
   const bool says = !row.Text("zero").empty();
-  if (work.zero == 3 || (says && !Holds(row.Text("framework"), "Megatron-Bridge")) || MayFit(work)) return;
+  if (work.zero == 3 || (says && !Holds(row.Word("framework"), "megatron-bridge")) || MayFit(work)) return;
   const int given = work.zero;
   for (const int zero : {1, 3}) {
     if ((zero == 1 && says) || (zero == 3 && work.pp > 1)) continue;
@@ -218,6 +250,24 @@ void NoteImplausible(MeasuredRow& row, const MeasuredRun::Values& values, const 
                            share, work.machine.name));
 }
 
+// With names of columns in lower case, and those that are needed.
+absl::StatusOr<CsvTable> ReadColumns(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(CsvTable table, ReadCsv(path));
+  std::set<std::string> names;
+  for (std::string& column : table.columns) {
+    absl::StripAsciiWhitespace(&column);
+    absl::AsciiStrToLower(&column);
+    if (!names.insert(column).second && !column.empty())
+      return InvalidArgument("{}: column \"{}\" twice, in capitals or not", path, column);
+  }
+  for (const char* column : {"hardware", "seq", "gbs", "gpus"})
+    if (!table.Column(column)) return InvalidArgument("{}: there is no column {}", path, column);
+  for (const char* column : {"layers", "hidden", "heads"})
+    if (!table.Column(column) && !table.Column("model"))
+      return InvalidArgument("{}: there is no column {}, and no model whose sizes could be known", path, column);
+  return table;
+}
+
 }  // namespace
 
 double PredictedSeconds(const MeasuredRun& run, const Rates& rates) {
@@ -228,9 +278,7 @@ double PredictedSeconds(const MeasuredRun& run, const Rates& rates) {
 }
 
 absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Known& known) {
-  LS_ASSIGN_OR_RETURN(const CsvTable table, ReadCsv(path));
-  for (const char* column : {"hardware", "layers", "hidden", "heads", "seq", "gbs", "gpus"})
-    if (!table.Column(column)) return InvalidArgument("{}: there is no column {}", path, column);
+  LS_ASSIGN_OR_RETURN(const CsvTable table, ReadColumns(path));
   MeasuredTable measured;
   for (const CsvRow& fields : table.rows) {
     MeasuredRow row(table, fields);
@@ -238,8 +286,8 @@ absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Known&
     MeasuredRun::Values values;
     values.step_s = row.Number("step_time_s").value_or(0);
     values.memory_gib = row.Number("mem_gib");
-    values.out_of_memory = row.Text("notes").starts_with("OOM");
-    values.counts_context = Holds(row.Text("notes"), "nvidia-smi");
+    values.out_of_memory = row.Word("notes").starts_with("oom");
+    values.counts_context = Holds(row.Word("notes"), "nvidia-smi");
     if (values.memory_gib == 0) row.Fail("column mem_gib is 0; expected a number above 0, or nothing");
     const absl::Status why = !work.ok() ? work.status() : row.status();
     if (why.ok()) NoteImplausible(row, values, *work);

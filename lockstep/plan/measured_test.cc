@@ -134,6 +134,47 @@ TEST_F(OtherColumns, WordsAreReadHoweverTheyAreWritten) {
   EXPECT_EQ(Of("hardware,precision", "B200-SXM,bf16_with_fp8_current_scaling_mixed").precision, Precision::kFp8);
 }
 
+TEST_F(OtherColumns, NamesOfColumnsAndNotesMayBeWrittenInCapitals) {
+  const Workload work = Of("Hardware,Precision, MBS ,RECOMPUTE,Framework,Notes",
+                           "h100,FP8,2,full,nemo,\"Tied embeddings, ASYNCTP, cuda_launch_blocking, RowWise\"");
+  EXPECT_EQ(std::tuple(work.precision, work.microbatch, work.recompute, work.stack),
+            std::tuple(Precision::kFp8, 2, Recompute::kFull, "nemo"));
+  EXPECT_TRUE(work.tied_embeddings && work.async_tensor && work.blocking_launches && work.row_scales);
+  EXPECT_FALSE(Of("hardware,recompute,notes", "h100,full,untied embeddings").tied_embeddings);
+  EXPECT_TRUE(With("hardware,zero,notes", "h100,3,oom in step 1").runs.at(0).Measured().out_of_memory);
+  std::ofstream(folder_ / "twice.csv") << "hardware,Tp,tp\n";
+  EXPECT_THAT(Message(ReadMeasured(folder_ / "twice.csv", known_).status()), HasSubstr("column \"tp\" twice"));
+}
+
+TEST_F(OtherColumns, WordsOfAttention) {
+  for (const char* word : {"", "unknown", "fused", "Flash", "flash-attn-3", "sdpa-flash", "TorchSDPA", "FlexAttn"})
+    EXPECT_TRUE(Of("hardware,recompute,attention", fmt::format("h100,full,{}", word)).flash) << word;
+  for (const char* word : {"unfused", "eager", "Math", "sdpa-math", "naive"})
+    EXPECT_FALSE(Of("hardware,recompute,attention", fmt::format("h100,full,{}", word)).flash) << word;
+  for (const char* word : {"none", "non-flash", "0", "ring"})
+    EXPECT_THAT(With("hardware,attention", fmt::format("h100,{}", word)).skipped.at(0).why,
+                HasSubstr(fmt::format("column attention is \"{}\"; expected flash, sdpa, fused or unfused", word)));
+}
+
+TEST_F(OtherColumns, OnlyWhatTrains) {
+  for (const char* task : {"inference", "Prefill", "decoding"})
+    EXPECT_THAT(With("hardware,task", fmt::format("b200,{}", task)).skipped.at(0).why, HasSubstr("one that trains"));
+  EXPECT_EQ(Of("hardware,task", "b200,sft").training, Training::kFull);
+}
+
+TEST_F(OtherColumns, SizesMayBeMissingWhereModelsAreNamed) {
+  const auto read = [&](const std::string& columns, const std::string& values) {
+    std::ofstream(folder_ / "sizes.csv") << columns << ",seq,gbs,gpus\n" << values << ",4096,64,8\n";
+    return ReadMeasured(folder_ / "sizes.csv", known_);
+  };
+  const auto named = read("hardware,model", "B200-SXM,Qwen2.5-7B");
+  ASSERT_TRUE(named.ok()) << named.status();
+  ASSERT_EQ(named->runs.size(), 1u);
+  EXPECT_EQ(named->runs[0].workload().layers, 28);
+  EXPECT_THAT(read("hardware,model", "B200-SXM,nobody's")->skipped.at(0).why, HasSubstr("column layers is empty"));
+  EXPECT_THAT(Message(read("hardware", "B200-SXM").status()), HasSubstr("there is no column layers, and no model"));
+}
+
 TEST_F(OtherColumns, WhatAFrameworkOrAccumulationSays) {
   const MeasuredTable table = With("hardware,framework,recompute", "H100-80GB-SXM,torchtitan FSDP2,unknown");
   EXPECT_EQ(table.runs.at(0).workload().zero, 3);
@@ -143,6 +184,9 @@ TEST_F(OtherColumns, WhatAFrameworkOrAccumulationSays) {
   EXPECT_EQ(Of("hardware,zero,ga", "B200-SXM,1,2").microbatch, 2);
   EXPECT_THAT(With("hardware,zero,ga", "B200-SXM,1,3").skipped.at(0).why,
               HasSubstr("column ga is 3, which does not divide the 4 sequences of a rank"));
+  const MeasuredTable both = With("hardware,zero,mbs,ga", "B200-SXM,1,2,4");
+  EXPECT_EQ(both.assumed.at(0).why, "ga 4, which with dp 64 and mbs 2 makes 512 sequences, not gbs 256, is left aside");
+  EXPECT_TRUE(With("hardware,zero,mbs,ga", "B200-SXM,1,2,2").assumed.empty());
   EXPECT_EQ(Of("hardware,zero", "A100-40GB-SXM,3").microbatch, 1) << "the most that fit";
   const Workload shared = Of("hardware,recompute", "A100-40GB-SXM,full"),
                  said = Of("hardware,recompute,zero", "A100-40GB-SXM,full,1");
@@ -266,6 +310,10 @@ TEST_F(Measured, AFrameworkIsAStack) {
   EXPECT_EQ(stack("NeMo AutoModel TE + DeepEP", {.sharded = true}), "automodel");
   EXPECT_EQ(stack("Megatron-LM 2021", {.unfused = true}), "megatron-lm-2021");
   EXPECT_EQ(stack("Megatron-LM", {}), "megatron-core") << "the same name, but its attention is fused";
+  EXPECT_EQ(stack("torchtitan", {.unfused = true}), "torchtitan") << "only its attention is another";
+  EXPECT_EQ(stack("NeMo/Megatron-LM", {.unfused = true}), "nemo");
+  EXPECT_EQ(stack("DeepSpeed ZeRO-3", {.sharded = true}), "deepspeed-zero");
+  EXPECT_TRUE(known_.stacks.OfFramework("nobody's", {.unfused = true}).memory.unfused);
   EXPECT_EQ(stack("a JAX stack, paxml", {.sharded = true}), "xla");
   EXPECT_TRUE(known_.stacks.OfFramework("nobody's", {.sharded = true}).memory.eager);
   EXPECT_FALSE(known_.stacks.OfFramework("nobody's", {}).memory.eager);

@@ -1,5 +1,7 @@
 #include "lockstep/plan/model_file.h"
 
+#include <absl/strings/ascii.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -32,10 +34,15 @@ constexpr const char* kOtherAttention[] = {"mamba_",      "linear_key_",       "
                                            "block_types", "layers_block_type", "index_topk",   "conv_L_cache"};
 // And so where experts are called otherwise than here.
 constexpr const char* kOtherExperts[] = {"moe_num_", "moe_k", "moe_topk", "ffn_config"};
-// Whose MLP is four times as wide as the model unless they say so, and has two matrices.
+// Of those, whose MLP has two matrices; all others' is gated, whatever the activation.
+constexpr const char* kPlain[] = {"gpt2",   "gptj", "gpt_neox", "gpt_bigcode", "opt",      "bloom",
+                                  "falcon", "mpt",  "phi",      "starcoder2",  "nemotron", "vit"};
+// Whose MLP is four times as wide as the model unless they say so.
 constexpr const char* kOldModels[] = {"gpt2", "gptj", "gpt_bigcode", "bloom", "falcon", "mpt"};
-// Others whose output layer is the embedding unless they say otherwise.
-constexpr const char* kTied[] = {"opt", "gemma", "gemma2", "gemma3", "gemma3_text", "starcoder2", "cohere", "cohere2"};
+// Whose output layer is the embedding unless they say otherwise.
+constexpr const char* kTied[] = {"gpt2",       "gpt_bigcode", "bloom",   "falcon",   "mpt",
+                                 "opt",        "gemma",       "gemma2",  "gemma3",   "gemma3_text",
+                                 "starcoder2", "cohere",      "cohere2", "ernie4_5", "smollm3"};
 
 // Sizes of a config.json: a key that is there, but no whole number, or below 0, is an error.
 class Sizes {
@@ -67,14 +74,23 @@ bool IsOld(const Json& config) {
   return config.contains("n_embd") || IsAmong(kOldModels, TextAt(config, "model_type"));
 }
 
-// Gemma's MLP is gated, though what it is gated by is no silu.
-bool IsGated(const Json& config) {
-  if (IsOld(config)) return false;
+bool IsUnknownOld(const Json& config, const std::string& type) {
+  return config.contains("n_embd") && !IsAmong(kKnown, type);
+}
+
+// Of a type that nobody has held against its code by what it is gated by; none is said where it is silu.
+bool IsGated(const Json& config, const std::string& type) {
+  if (IsAmong(kKnown, type)) return !IsAmong(kPlain, type);
+  if (IsUnknownOld(config, type)) return false;
   std::string by;
   for (const char* key : {"hidden_act", "activation_function", "hidden_activation"})
-    if (by.empty()) by = TextAt(config, key);
-  return by.empty() || by.find("silu") != std::string::npos || by.find("swi") != std::string::npos ||
-         TextAt(config, "model_type").starts_with("gemma");
+    if (by.empty()) by = absl::AsciiStrToLower(TextAt(config, key));
+  const auto has = [&](const char* part) { return by.find(part) != std::string::npos; };
+  return by.empty() || has("silu") || has("swi") || has("glu") || type.starts_with("gemma");
+}
+
+bool IsTied(const Json& config, const std::string& type) {
+  return BooleanAt(config, "tie_word_embeddings", IsAmong(kTied, type) || IsUnknownOld(config, type));
 }
 
 void TakeExperts(Sizes& size, Workload& w) {
@@ -288,8 +304,8 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   w.ffn = size({"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"});
   if (type == "qwen") w.ffn /= 2;  // of both halves of a gated MLP
   w.vocabulary = size({"vocab_size"});
-  w.gated = IsGated(config);
-  w.tied_embeddings = BooleanAt(config, "tie_word_embeddings", IsOld(config) || IsAmong(kTied, type));
+  w.gated = IsGated(config, type);
+  w.tied_embeddings = IsTied(config, type);
   TakeExperts(size, w);
   TakeLatent(size, w);
   if (type == "vit") TakeVision(size, w);

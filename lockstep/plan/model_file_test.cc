@@ -137,6 +137,33 @@ TEST(ModelFile, IsReadStrictly) {
   EXPECT_EQ(work.shared_experts, 4);
 }
 
+// The type says whether the MLP is gated and the output layer the embedding; of one that is not known the activation
+// says the first.
+TEST(ModelFile, WhatATypeSays) {
+  const auto read = [](const char* type, const char* by) {
+    Workload work;
+    const auto status = TakeHuggingFace(
+        fmt::format(R"({{"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 1000,
+                        "intermediate_size": 2048, "model_type": "{}"{}}})",
+                    type, by),
+        "c.json", work);
+    EXPECT_TRUE(status.ok()) << status;
+    return work;
+  };
+  for (const char* by : {"", R"(, "hidden_act": "relu")", R"(, "hidden_act": "SiLU")", R"(, "hidden_act": "gelu")"}) {
+    for (const char* type : {"llama", "mistral", "qwen2", "gemma", "phi3", "olmo", "cohere"})
+      EXPECT_TRUE(read(type, by).gated) << type << by;
+    for (const char* type : {"gpt_neox", "opt", "gpt2", "phi", "starcoder2", "nemotron"})
+      EXPECT_FALSE(read(type, by).gated) << type << by;
+  }
+  EXPECT_TRUE(read("new", R"(, "hidden_act": "SiLU")").gated);
+  EXPECT_TRUE(read("new", R"(, "hidden_act": "GEGLU")").gated);
+  EXPECT_FALSE(read("new", R"(, "hidden_act": "gelu")").gated);
+  for (const char* type : {"smollm3", "ernie4_5", "gpt2", "falcon"})
+    EXPECT_TRUE(read(type, "").tied_embeddings) << type;
+  for (const char* type : {"gptj", "gpt_neox", "llama", "new"}) EXPECT_FALSE(read(type, "").tied_embeddings) << type;
+}
+
 // As DeepSeek-V3's config.json has it; 671 billion parameters are published, 37 of them active.
 constexpr const char* kLatent =
     R"({"hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128,

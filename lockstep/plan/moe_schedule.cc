@@ -64,6 +64,7 @@ FsmoePlan PlanFsmoe(const MoeLayer& layer, const MoeCosts& costs, MoePass pass, 
 namespace {
 
 constexpr double kMostNumber = 1e12;  // of a size, or of milliseconds
+constexpr double kMostWhole = 1e6;    // ranks, or chunks
 
 // Fields of a row of a grid; the first that is no number is remembered.
 class Fields {
@@ -74,9 +75,8 @@ class Fields {
     const std::string_view text = table_.Field(row_, column);
     const double value = WholeNumber<double>(text).value_or(0);
     const bool is_number = value > 0 && value <= kMostNumber;
-    if (!is_number && status_.ok())
-      status_ =
-          InvalidArgument("column {} is \"{}\"; expected a number above 0, at most {:g}", column, text, kMostNumber);
+    if (!is_number)
+      Fail(InvalidArgument("column {} is \"{}\"; expected a number above 0, at most {:g}", column, text, kMostNumber));
     return is_number ? value : 1;
   }
   // One of these; the first, where it is none.
@@ -84,11 +84,19 @@ class Fields {
     const std::string text = Text(column);
     for (const char* name : names)
       if (text == name) return text;
-    if (status_.ok())
-      status_ = InvalidArgument("column {} is \"{}\"; expected one of {}", column, text, fmt::join(names, ", "));
+    Fail(InvalidArgument("column {} is \"{}\"; expected one of {}", column, text, fmt::join(names, ", ")));
     return *names.begin();
   }
-  int Integer(const char* column) { return static_cast<int>(std::min(Number(column), 1e6)); }
+  int Integer(const char* column) {
+    const double value = Number(column);
+    if (value == std::floor(value) && value <= kMostWhole) return static_cast<int>(value);
+    Fail(InvalidArgument("column {} is {:g}; expected a whole number, at most {:g}", column, value, kMostWhole));
+    return 1;
+  }
+  bool Has(const char* column) const { return table_.Column(column).has_value(); }
+  void Fail(absl::Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
   const absl::Status& status() const { return status_; }
 
  private:
@@ -109,6 +117,8 @@ Compared CompareParm(Fields& row) {
   layer.mp = row.Integer("N_MP");
   layer.ep = row.Integer("N_EP");
   layer.esp = row.Integer("N_ESP");
+  if (row.Has("P") && row.Integer("P") != double(layer.ep) * layer.esp)
+    row.Fail(InvalidArgument("column P is {}, not N_EP {} x N_ESP {}", row.Integer("P"), layer.ep, layer.esp));
   const ParmTimes times = PredictParm(layer, kFsmoeTestbedB);
   const double worst = std::max({Error(times.baseline, row.Number("t_base_ms")), Error(times.s1, row.Number("t_S1_ms")),
                                  Error(times.s2, row.Number("t_S2_ms"))});

@@ -63,6 +63,17 @@ TEST(MoeSchedule, SaysWhichRowIsNone) {
   const auto report = CompareMoe(path);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(report->at("skipped")[0]["why"].get<std::string>(), HasSubstr("column B is \"0\""));
+  const auto why = [&](const char* ranks) {
+    folder.Write("grid.csv", fmt::format("t_S1_ms,B,L,M,H,k,f,t_base_ms,t_S2_ms,choice,N_MP,N_EP,N_ESP,P\n"
+                                         "1,2,2,2,2,2,1,1,1,S1,{}\n",
+                                         ranks));
+    const auto compared = CompareMoe(path);
+    return compared->at("skipped").empty() ? "" : compared->at("skipped")[0]["why"].get<std::string>();
+  };
+  EXPECT_EQ(why("2,4,2,8"), "");
+  EXPECT_THAT(why("2.5,4,2,8"), HasSubstr("column N_MP is 2.5; expected a whole number"));
+  EXPECT_THAT(why("2,1e9,2,8"), HasSubstr("column N_EP is 1e+09; expected a whole number, at most 1e+06"));
+  EXPECT_THAT(why("2,4,2,16"), HasSubstr("column P is 16, not N_EP 4 x N_ESP 2"));
   folder.Write("grid.csv", "a,b\n");
   EXPECT_THAT(Message(CompareMoe(path).status()), HasSubstr("neither the columns of Parm's grid"));
 }

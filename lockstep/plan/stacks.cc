@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/file.h"
 #include "lockstep/cluster/table_reader.h"
@@ -53,13 +54,13 @@ const Stack& Stacks::OfFramework(std::string_view framework, StackHints hints) c
 
 const Stack* Stacks::Longest(StackHints hints, const std::function<bool(const std::string&)>& fits) const {
   const Stack* best = nullptr;
-  size_t longest = 0;
+  std::pair<size_t, bool> most = {0, false};  // length of the name, whether attention agrees
   for (const Stack& stack : all_) {
     for (const std::string& part : stack.frameworks) {
-      if (stack.memory.unfused != hints.unfused || part.size() <= longest || !fits(absl::AsciiStrToLower(part)))
-        continue;
+      const std::pair<size_t, bool> one = {part.size(), stack.memory.unfused == hints.unfused};
+      if (one <= most || !fits(absl::AsciiStrToLower(part))) continue;
       best = &stack;
-      longest = part.size();
+      most = one;
     }
   }
   return best;

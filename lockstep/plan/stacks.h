@@ -26,7 +26,7 @@ struct Stack {
   Rates habits;  // of Scope::kStack alone
 };
 
-// What a table says of a run whose framework nobody knows.
+// What a table says of a run whose framework nobody knows, or several stacks have the name of.
 struct StackHints {
   bool unfused = false, sharded = false;
 };
@@ -35,8 +35,8 @@ class Stacks {
  public:
   explicit Stacks(std::vector<Stack> all) : all_(std::move(all)) {}
   const Stack* Find(std::string_view name) const;
-  // That with the longest name that the framework begins with, or else has in it; attention that is unfused, or is not,
-  // has to agree.
+  // That with the longest name that the framework begins with, or else has in it; of one name that whose attention
+  // agrees.
   const Stack& OfFramework(std::string_view framework, StackHints hints) const;
   const std::vector<Stack>& all() const { return all_; }
 

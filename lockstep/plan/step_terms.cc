@@ -68,7 +68,7 @@ class Model {
 
  private:
   Passes PassesOf(const Pass& forward, const Pass& backward) const {
-    const double weight = WeightShare() * (forward.gemm + forward.experts);
+    const double weight = Weights(forward).total();
     return {forward.total(), backward.total() - weight, weight};
   }
   // Of a layer of which such a share has experts.
@@ -269,6 +269,14 @@ class Model {
     pass.wait = Wait(pass, 3);
     return pass;
   }
+  // Of a backward pass what is for the weights: of its launches, twice those of a forward pass, one half.
+  Pass Weights(const Pass& forward) const {
+    Pass pass;
+    pass.gemm = WeightShare() * forward.gemm;
+    pass.experts = WeightShare() * forward.experts;
+    pass.wait = Wait(pass, 1);
+    return pass;
+  }
   // Gradients of weights, as a share of the products of a forward pass.
   double WeightShare() const { return w_.training == Training::kLora ? kAdapters : 1; }
   // Of the layers, those that a backward pass reaches.
@@ -277,15 +285,16 @@ class Model {
   Pass MeanBackward(const Pass& forward, const Pass& trained) const {
     if (w_.frozen.layers == 0) return trained;
     const double passed = Passed(), warm = 1 - w_.frozen.layers / double(w_.layers);
-    const auto products = [&](double once, double all) { return passed * (all - once) + warm * once; };
-    return {.gemm = products(forward.gemm, trained.gemm),
-            .experts = products(forward.experts, trained.experts),
+    const Pass weights = Weights(forward);
+    const auto without = [&](double weight, double all) { return passed * (all - weight) + warm * weight; };
+    return {.gemm = without(weights.gemm, trained.gemm),
+            .experts = without(weights.experts, trained.experts),
             .attention = passed * trained.attention,
             .glue = passed * trained.glue,
             .tensor = passed * trained.tensor,
             .context = passed * trained.context,
             .exchange = passed * trained.exchange,
-            .wait = passed * trained.wait};
+            .wait = without(weights.wait, trained.wait)};
   }
 
   // The output layer and the loss, in 16 bits, both directions.

@@ -370,6 +370,33 @@ TEST(Step, TheHostThatLaunches) {
   EXPECT_THAT(waited, DoubleNear(8.0 * 8 * 3 * 10e-3, 1e-9)) << "beside all that the device does";
 }
 
+// Of a backward pass the gradients of weights have half of the launches: an accelerator that is faster shortens them by
+// no more than it shortens what waits for them, though the host decides.
+TEST(Step, AFasterAcceleratorThatWaitsForTheHostTakesNoLonger) {
+  Workload mixture = Mixture();
+  mixture.ep = 4, mixture.moe_chunks = 2;
+  for (Workload work : {Small(), mixture}) {
+    work.accelerators = 16, work.pp = 4, work.dp = 4, work.layers = 32, work.vocabulary = 1000;
+    for (const Schedule schedule :
+         {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kZeroBubble2p, Schedule::kDualPipe})
+      for (const int microbatches : {8, 32})
+        for (const double launches : {.3, 1.0, 3.0}) {  // over what the device takes in the beginning
+          work.schedule = schedule, work.global_batch = 4 * microbatches;
+          Rates rates = Perfect();
+          work.machine.bf16 = Plain().bf16;
+          const double computed = TermsOf(work, rates).forward.computed();
+          rates.kernels = 50, rates.expert_kernels = 5, rates.kernel = launches * computed / rates.kernels;
+          double before = std::numeric_limits<double>::infinity();
+          for (; work.machine.bf16 < 1e16; work.machine.bf16 *= 1.4) {
+            const double seconds = PredictStep(work, rates).total().value;
+            EXPECT_LE(seconds, before * (1 + 1e-12)) << ScheduleName(schedule) << ", " << microbatches
+                                                     << " microbatches, " << work.machine.bf16 << " FLOP/s";
+            before = seconds;
+          }
+        }
+  }
+}
+
 // Of 16 heads over 8 ranks two matrices of scores are left in a microbatch of one sequence. The layer's two all-reduces
 // are four kernels more.
 TEST(Step, TheHostLaunchesMoreWhereSoftmaxIsNotFused) {
@@ -583,6 +610,10 @@ TEST(Frozen, ByHand) {
   work.frozen.embedding = false;
   EXPECT_THAT(PredictStep(work, Perfect())[Part::kGemm], DoubleNear(full[Part::kGemm] * (8 + 8 + 2) / 24, 1e-9));
   EXPECT_THAT(PredictMemory(work).activations, DoubleNear(before.activations, 1)) << "gradients pass through";
+  Rates launched = Perfect();
+  launched.kernels = 10, launched.kernel_gap = 1e-3;
+  const double idle = PredictStep(work, launched)[Part::kGlue] - PredictStep(work, Perfect())[Part::kGlue];
+  EXPECT_THAT(idle, DoubleNear(8 * (8 + 8 + 2) * 10e-3, 1e-9)) << "its gradients of weights are not launched";
   work.frozen.layers = 8;
   EXPECT_THAT(Message(work.Validate()), HasSubstr("0 to 7 of 8 layers can be frozen"));
 }
