@@ -153,7 +153,8 @@ void Service::Answer(int guest, Packet packet) {
     const absl::Status joined = Join(guest, request, std::move(packet.fds));
     if (!joined.ok()) answered = SendPacket(guest, Error(joined));
   } else {
-    answered = SendPacket(guest, Error(InvalidArgument("expected join or status, found \"{}\"", op)));
+    const std::string found = request.is_discarded() ? "what is no JSON in UTF-8" : fmt::format("\"{}\"", op);
+    answered = SendPacket(guest, Error(InvalidArgument("expected join or status, found {}", found)));
   }
   if (!answered.ok()) door_->SendAway(guest);
 }

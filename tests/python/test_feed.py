@@ -430,6 +430,9 @@ class Feed(unittest.TestCase):
         self.assertIn('no label "1st"', self.refusal(where={"labels": ["1st"]}))
         self.assertIn("expected a range, a dict", self.refusal(where="label < 3"))
         self.assertIn("found recipe={", self.refusal(transform=[RandomResizedCrop(32), Flip(float("nan"))]))
+        for how in ({"job": "a\udcff"}, {"where": {"labels": ["\udcff"]}}):  # as Python has a name of bytes that are no UTF-8
+            self.assertIn("names (in UTF-8) and lists of them, found ", self.refusal(**how))
+        self.loader("é").close()
         self.assertIn("no data service answers", self.refusal(socket="/tmp/nobody.sock"))
         self.assertIn("no label", self.refusal(where={"labels": [f"n{number:08}" for number in range(25000)]}))
         self.assertIn("more than this system lets through at once", self.refusal(where={"labels": ["n" * (1 << 20)] * 8}))
