@@ -199,8 +199,9 @@ class Batch:
         try:
             return torch.from_numpy(images.astype(_WIDER[images.dtype.str]) if images.dtype.str in _WIDER else images)
         except TypeError:
+            near = "float64" if images.dtype.kind == "f" else "int64"
             raise FeedError(f"torch has no numbers of {images.dtype}: take batch.images and convert them, such as torch.from_numpy(batch.images"
-                            ".astype(\"int64\")), or have a function in `transform` do it") from None
+                            f".astype({near!r})), or have a function in `transform` do it") from None
 
     def __dlpack__(self, **how):
         return self.images.__dlpack__(**how)
