@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<relay::Sender>> Listen(const ServeFlags& flags, c
 
 void TellLeftOut(const feed::DataSet& data) {
   for (const auto& [name, count] : data.source().counters())
-    if (count > 0) Log(LogLevel::kWarning, "data set {}: left out: {} {}", data.name(), count, name);
+    if (count > 0) Log(LogLevel::kWarning, "data set {}: at opening: {} {}", data.name(), count, name);
 }
 
 absl::Status ServeData(ServeFlags flags, const std::string& token) {

@@ -48,7 +48,8 @@ struct ls_feed_ring {
 };
 
 /* 512 bytes, at the beginning of a slot; valid while it is filled. Then capacity ids (u64): those of the items, then
- * those of the skipped ones; capacity labels (i64); and from payload_offset on the items, without gaps. */
+ * those of the skipped ones; capacity labels (i64); and from payload_offset on the items, without gaps; or, of a batch
+ * that has lost all of its items, a text that says why. */
 struct ls_feed_batch {
   uint64_t ticket, epoch;
   uint64_t position; /* in the epoch's order of the job: of the first item of this batch */
@@ -58,10 +59,11 @@ struct ls_feed_batch {
   uint64_t last;               /* 1: of the epoch */
   int64_t began_ns, filled_ns; /* CLOCK_BOOTTIME: the service began to fill it, and had done so */
   uint64_t read_ns, decode_ns; /* of its threads' time, what it took to read the items, and to decode and scale them */
-  uint64_t busy_ns; /* of its threads' time between began_ns and filled_ns, what went into work for anybody */
-  uint64_t threads; /* that it has */
-  uint64_t relayed; /* 1: made on another machine; read_ns has its way too (relay/head.h) */
-  uint64_t reserved[18];
+  uint64_t busy_ns;   /* of its threads' time between began_ns and filled_ns, what went into work for anybody */
+  uint64_t threads;   /* that it has */
+  uint64_t relayed;   /* 1: made on another machine; read_ns has its way too (relay/head.h) */
+  uint64_t why_bytes; /* all items were skipped: of the text that lies in their place, at most LS_FEED_ALIGN; else 0 */
+  uint64_t reserved[17];
   char state[LS_FEED_STATE]; /* NUL-terminated: with what the job goes on after this step */
 };
 

@@ -25,6 +25,7 @@ void WriteState(const sampling::StreamPlace& place, const sampling::Stream& stre
 Dispatcher::Dispatcher(const Settings& settings, std::vector<std::unique_ptr<Maker>> makers,
                        std::function<int64_t(uint64_t)> label, const Clock& clock)
     : label_(std::move(label)),
+      name_(settings.name),
       clock_(clock),
       cache_(settings.cache_bytes, [this](uint64_t item) { return NextUse(item, 0); }),
       heap_(settings.memory_limit),
@@ -153,6 +154,7 @@ void Dispatcher::PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot) {
                         .busy_ns = 0,
                         .threads = threads_.size(),
                         .relayed = 0,
+                        .why_bytes = 0,
                         .reserved = {},
                         .state = {}};
   batch->busy_before_ns = BusyNs(Nanos{batch->view.batch->began_ns});

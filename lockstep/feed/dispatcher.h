@@ -44,7 +44,7 @@ struct Tally {
 
 struct CorruptItem {
   uint64_t item = 0;
-  std::string why;
+  std::string why;  // the last time
 };
 
 class Dispatcher {
@@ -52,6 +52,8 @@ class Dispatcher {
   struct Settings {
     uint64_t cache_bytes = uint64_t{1} << 30;
     uint64_t memory_limit = ~uint64_t{0};  // of the process, as HeapLimit has it
+    // What errors call an item.
+    std::function<std::string(uint64_t item)> name = [](uint64_t item) { return fmt::format("item {}", item); };
   };
   // One thread for each maker. `label(item)` is what goes beside it.
   Dispatcher(const Settings& settings, std::vector<std::unique_ptr<Maker>> makers,
@@ -88,6 +90,10 @@ class Dispatcher {
   absl::Status MakeUnlocked(Lock& lock, Maker& maker, const Want& want,
                             const std::shared_ptr<const prepare::Buffer>& file,
                             std::shared_ptr<const prepare::Image>& image, Times& times);
+  struct Corrupt {
+    bool for_good = false;
+    size_t listed = 0;  // its place in the list
+  };
   // Where an item is made: in memory of which its pixels are kept, or in memory lent to the thread for as long as it
   // takes; one that takes more than there is, beyond the budget, one at a time. Little is not asked for.
   struct Room {
@@ -105,10 +111,12 @@ class Dispatcher {
   absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Read(Lock& lock, Maker& maker, uint64_t item, Times& times);
   void KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file);
   // Not for good where it could not be read: a server's bad minute passes, and the item is tried again when it is due.
-  // Nor where one want can't be made of it: another one may be.
+  // Nor where one want can't be made of it: another one may be. The first such item is logged, the 10th, the 100th...
   void MarkCorrupt(uint64_t item, const absl::Status& why, bool for_good);
   void Finish(const Want& want, bool good);
   void Publish(OpenBatch& batch);
+  // Of the first item of a batch that has lost all of them.
+  uint64_t WriteWhy(const OpenBatch& batch) const;
   std::vector<uint32_t> RanksOf(const Job& job) const;
   void Plan(const std::shared_ptr<Rank>& rank);
   bool KnowsTheNextEpoch(const Rank& rank);
@@ -121,6 +129,7 @@ class Dispatcher {
   uint64_t NextUse(uint64_t item, uint32_t except) const;
 
   const std::function<int64_t(uint64_t)> label_;
+  const std::function<std::string(uint64_t)> name_;
   const Clock& clock_;
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable_any wanted_;
@@ -128,8 +137,9 @@ class Dispatcher {
   std::deque<Want> ready_;                                         // whose item has just been decoded for somebody else
   std::unordered_map<uint64_t, uint32_t> pending_;                 // wants that are not finished, by item
   std::unordered_map<uint64_t, std::vector<Want>> being_decoded_;  // with who waits for it
-  std::map<uint64_t, bool> corrupt_;                               // whether for good
+  std::map<uint64_t, Corrupt> corrupt_;
   std::vector<CorruptItem> corrupt_list_;
+  size_t told_at_ = 1;  // of the list's sizes, the next that is logged
   ItemCache cache_;
   Tally tally_;
   HeapLimit heap_;

@@ -1,5 +1,6 @@
 #include "lockstep/feed/dispatcher.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -245,7 +246,48 @@ TEST_F(DispatcherTest, ABatchOfCorruptItemsOnlyIsEmpty) {
   const std::vector<SeenBatch> batches = rank.Epoch();
   ASSERT_EQ(batches.size(), 2U);
   EXPECT_TRUE(batches[0].ids.empty());
-  EXPECT_EQ(batches[0].skipped.size(), 16U);
+  ASSERT_EQ(batches[0].skipped.size(), 16U);
+  for (const SeenBatch& batch : batches)
+    EXPECT_EQ(batch.why, fmt::format("item {0}: item {0} is broken", batch.skipped[0]));
+}
+
+TEST_F(DispatcherTest, WhyABatchIsEmptyIsWhatIsWrongNow) {
+  works_.unreadable = {0};
+  Start(1);
+  TestRank rank(*dispatcher_, NewJob("a", Range(0, 1), 1), 0, 2);
+  EXPECT_EQ(rank.Take().why, "item 0: item 0 can't be read");
+  rank.Take();  // the second slot; nobody reads until one is free
+  dispatcher_->Look([&](const Dispatcher&) {
+    works_.unreadable.clear();
+    works_.corrupt = {0};
+  });
+  rank.Release();
+  EXPECT_EQ(rank.Take().why, "item 0: item 0 is broken");
+}
+
+TEST_F(DispatcherTest, ABatchThatHasItemsSaysNothing) {
+  for (uint64_t item = 0; item < 15; ++item) works_.corrupt.insert(item);
+  Start(2);
+  TestRank rank(*dispatcher_, NewJob("a", Range(0, 16)), 0, 2);
+  const SeenBatch batch = rank.Next();
+  EXPECT_EQ(batch.ids, std::vector<uint64_t>{15});
+  EXPECT_EQ(batch.why, "");
+}
+
+// One, and then each ten times as many.
+TEST_F(DispatcherTest, CorruptItemsAreLoggedNowAndThen) {
+  for (uint64_t item = 0; item < 250; ++item) works_.corrupt.insert(item);
+  testing::internal::CaptureStderr();
+  Start(1);
+  {
+    TestRank rank(*dispatcher_, NewJob("a", Range(0, 250), 10), 0, 2);
+    rank.Epoch();
+    rank.Epoch();
+  }
+  dispatcher_ = nullptr;
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 3) << said;
+  for (const char* count : {"; 1 so far", "; 10 so far", "; 100 so far"}) EXPECT_THAT(said, testing::HasSubstr(count));
 }
 
 TEST_F(DispatcherTest, AJobThatTakesNothingHoldsNobodyUp) {

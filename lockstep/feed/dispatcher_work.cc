@@ -87,7 +87,8 @@ std::optional<Want> Dispatcher::Next() {
 void Dispatcher::Serve(Lock& lock, Maker& maker, const Want& want) {
   const uint64_t item = want.item();
   if (want.batch->rank->gone) return Forget(item);
-  if (const auto known = corrupt_.find(item); known != corrupt_.end() && known->second) return Finish(want, false);
+  if (const auto known = corrupt_.find(item); known != corrupt_.end() && known->second.for_good)
+    return Finish(want, false);
   const auto decoding = being_decoded_.find(item);
   if (decoding != being_decoded_.end()) {
     decoding->second.push_back(want);
@@ -275,9 +276,17 @@ void Dispatcher::KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> 
 }
 
 void Dispatcher::MarkCorrupt(uint64_t item, const absl::Status& why, bool for_good) {
-  const auto [known, is_new] = corrupt_.insert({item, for_good});
-  known->second |= for_good;
-  if (is_new) corrupt_list_.push_back({item, Message(why)});
+  const auto [known, is_new] = corrupt_.insert({item, {for_good, corrupt_list_.size()}});
+  known->second.for_good |= for_good;
+  if (!is_new) {
+    corrupt_list_[known->second.listed].why = Message(why);
+    return;
+  }
+  corrupt_list_.push_back({item, Message(why)});
+  if (corrupt_list_.size() != told_at_) return;
+  told_at_ *= 10;
+  Log(LogLevel::kWarning, "{} is left out: {}; {} so far (`lockstep feed status` lists them)", name_(item),
+      corrupt_list_.back().why, corrupt_list_.size());
 }
 
 void Dispatcher::Finish(const Want& want, bool good) {
@@ -290,6 +299,14 @@ void Dispatcher::Finish(const Want& want, bool good) {
     Publish(batch);
     Plan(batch.rank);
   }
+}
+
+uint64_t Dispatcher::WriteWhy(const OpenBatch& batch) const {
+  const CorruptItem& first = corrupt_list_[corrupt_.at(batch.items.front()).listed];
+  const std::string why = fmt::format("{}: {}", name_(first.item), first.why);
+  const uint64_t bytes = std::min<uint64_t>(why.size(), LS_FEED_ALIGN);  // so much room each slot has
+  std::memcpy(batch.view.payload, why.data(), bytes);
+  return bytes;
 }
 
 // Items that could not be prepared leave no gap: what comes behind moves up, which is the one case of a copy.
@@ -310,6 +327,7 @@ void Dispatcher::Publish(OpenBatch& batch) {
   for (const uint64_t item : skipped) batch.view.ids[good + bad++] = item;
   batch.view.batch->items = good;
   batch.view.batch->skipped = bad;
+  if (good == 0 && bad > 0) batch.view.batch->why_bytes = WriteWhy(batch);
   const Nanos now = clock_.Now();
   batch.view.batch->filled_ns = now.value;
   batch.view.batch->read_ns = static_cast<uint64_t>(batch.read_ns);

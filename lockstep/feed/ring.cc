@@ -40,6 +40,10 @@ uint64_t SlotStride(const RingShape& shape) {
 
 uint64_t RingBytes(const RingShape& shape) { return LS_FEED_ALIGN + shape.slots * SlotStride(shape); }
 
+uint64_t PayloadBytes(const RingShape& shape, const ls_feed_batch& batch) {
+  return batch.items * shape.item_bytes + batch.why_bytes;
+}
+
 absl::Status CheckRingMemory(const RingShape& shape, uint64_t used, uint64_t limit) {
   if (limit == 0) limit = HalfOfMemory();
   if (used + RingBytes(shape) <= limit) return absl::OkStatus();

@@ -26,6 +26,8 @@ struct RingShape {
 uint32_t PayloadOffset(const RingShape& shape);
 uint64_t SlotStride(const RingShape& shape);
 uint64_t RingBytes(const RingShape& shape);
+// Of a batch, from PayloadOffset on: its items, or why it has none.
+uint64_t PayloadBytes(const RingShape& shape, const ls_feed_batch& batch);
 // Of one ring more, where others take `used`. No limit (0): half of the machine's memory.
 absl::Status CheckRingMemory(const RingShape& shape, uint64_t used, uint64_t limit);
 

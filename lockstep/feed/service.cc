@@ -112,7 +112,8 @@ Service::Service(const ServiceOptions& options, DataSet data, std::unique_ptr<Do
       begun_(options.socket + ".begun"),
       dispatcher_(
           {.cache_bytes = options.cache_bytes - BesideItems(options.threads),
-           .memory_limit = before_items_ + options.cache_bytes - kUnusedHeap},
+           .memory_limit = before_items_ + options.cache_bytes - kUnusedHeap,
+           .name = [this](uint64_t item) { return fmt::format("item {} ({})", item, data_.source().KeyOf(item)); }},
           Makers(data_, options.threads), [this](uint64_t item) { return data_.label(item); }, clock),
       door_(std::move(door)) {
   door_->Listen({.said = [this](int guest, Packet packet) { Answer(guest, std::move(packet)); },
@@ -152,7 +153,8 @@ void Service::Answer(int guest, Packet packet) {
     const absl::Status joined = Join(guest, request, std::move(packet.fds));
     if (!joined.ok()) answered = SendPacket(guest, Error(joined));
   } else {
-    answered = SendPacket(guest, Error(InvalidArgument("expected join or status, found \"{}\"", op)));
+    const std::string found = request.is_discarded() ? "what is no JSON in UTF-8" : fmt::format("\"{}\"", op);
+    answered = SendPacket(guest, Error(InvalidArgument("expected join or status, found {}", found)));
   }
   if (!answered.ok()) door_->SendAway(guest);
 }

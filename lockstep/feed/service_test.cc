@@ -334,7 +334,8 @@ TEST_F(ServiceTest, AStatusOfAnySizeComesWhole) {
 TEST_F(ServiceTest, StatusCountsWhatIsLeftOutAndWhatIsRefused) {
   Stop();
   options_.data.path = folder_ / "set.tar";
-  const std::string set = prepare::TarEntry("1.jpg", "no image") + prepare::TarEntry("1.txt", "of it");
+  const std::string set =
+      prepare::TarEntry("1.jpg", "no image") + prepare::TarEntry("1.txt", "of it") + std::string(1024, '\0');
   ASSERT_TRUE(WriteFileAtomically(options_.data.path, set).ok());
   Start();
   EXPECT_TRUE(Join("a").Next().empty());

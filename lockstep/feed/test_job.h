@@ -109,6 +109,7 @@ struct SeenBatch {
   std::vector<int64_t> labels;
   uint64_t read_ns = 0, decode_ns = 0, busy_ns = 0, threads = 0;
   int64_t filling_ns = 0;
+  std::string why;
 };
 
 class TestRank {
@@ -166,7 +167,8 @@ class TestRank {
             batch.decode_ns,
             batch.busy_ns,
             batch.threads,
-            batch.filled_ns - batch.began_ns};
+            batch.filled_ns - batch.began_ns,
+            {reinterpret_cast<const char*>(items), batch.why_bytes}};
   }
   void Release() {
     ls_feed_release(Memory(), static_cast<uint32_t>(slot_), job_.get());

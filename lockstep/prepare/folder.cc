@@ -117,6 +117,7 @@ class Folder final : public Source {
   absl::Status ScanClass(const std::string& name, int64_t label);
   void Take(Found file);
   absl::Status Settle();
+  absl::Status CheckClasses() const;
 
   std::string root_, prefix_;
   std::vector<Found> found_;
@@ -239,7 +240,21 @@ absl::Status Folder::Settle() {
     return InvalidArgument("{}: the list names {} twice: expected each file once", root_,
                            KeyOf(static_cast<uint64_t>(same - found_.begin())));
   counters_.emplace_back("files_of_other_kinds", others_);
-  return absl::OkStatus();
+  return CheckClasses();
+}
+
+// A folder that is there by chance would give all behind it another label than they have elsewhere. ImageFolder refuses
+// it too.
+absl::Status Folder::CheckClasses() const {
+  std::vector<bool> has_items(classes_.size());
+  for (const Found& file : found_)
+    if (file.label >= 0) has_items[static_cast<size_t>(file.label)] = true;
+  const auto empty = std::find(has_items.begin(), has_items.end(), false);
+  if (empty == has_items.end()) return absl::OkStatus();
+  const bool images = format_.kind == ItemKind::kImage;
+  return InvalidArgument(
+      "{}{}: no {} in it: each folder is a class, and those behind it are counted from it: expected it elsewhere",
+      prefix_, classes_[static_cast<size_t>(empty - has_items.begin())], images ? "image" : "sound");
 }
 
 }  // namespace

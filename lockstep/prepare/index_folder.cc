@@ -43,8 +43,12 @@ absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::stri
   counts.images = source->size();
   for (const auto& [name, count] : source->counters()) counts.not_taken += count;
   Buffer bytes, converted;
+  std::vector<absl::Status> unread;
   for (uint64_t i = 0; i < source->size(); ++i) {
-    LS_RETURN_IF_ERROR(source->Read(i, bytes));
+    if (absl::Status read = source->Read(i, bytes); !read.ok()) {
+      unread.push_back(std::move(read));
+      continue;
+    }
     const Bytes written = WithTileIndex(bytes.bytes(), converted, counts);
     counts.bytes_before += bytes.size();
     counts.bytes_after += written.size();
@@ -54,7 +58,11 @@ absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::stri
     std::error_code ignored;  // then only we may read it
     fs::permissions(path, fs::status(from + "/" + key, ignored).permissions(), ignored);
   }
-  return counts;
+  if (unread.empty()) return counts;
+  return MakeError(unread.front().code(),
+                   fmt::format("{} of {} images could not be read and are missing in {}, so items have other "
+                               "numbers there: mend or remove them, and begin anew. The first: {}",
+                               unread.size(), counts.images, to, Message(unread.front())));
 }
 
 Json ToJson(const IndexCounts& counts) {

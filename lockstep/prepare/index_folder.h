@@ -18,7 +18,8 @@ struct IndexCounts {
 };
 // Of one file: the bytes to write, those of `converted` or its own.
 Bytes WithTileIndex(Bytes file, Buffer& converted, IndexCounts& counts);
-// `to` must not lie within `from`; it is made, and files in it are replaced.
+// `to` must not lie within `from`; it is made, and files in it are replaced. An error if some image can't be read, at
+// the end: all others are there then.
 absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::string& to);
 Json ToJson(const IndexCounts& counts);
 

@@ -1,6 +1,7 @@
 #include "lockstep/prepare/shard_list.h"
 
 #include <absl/strings/ascii.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -109,6 +110,13 @@ std::string Beside(const std::string& folder, const std::string& name, bool is_f
 
 bool IsJson(const std::string& path) { return ExtensionOf(path) == ".json"; }
 
+// What it is by whatever way. Of files that are items the name decides: their folder may be a class.
+std::string IdentityOf(const std::string& path) {
+  struct stat info{};
+  if (IsUrl(path) || ExtensionOf(path) != ".tar" || stat(path.c_str(), &info) != 0) return path;
+  return fmt::format("{}:{}", info.st_dev, info.st_ino);
+}
+
 // Braces with this in them stand for themselves.
 bool IsOfTheName(std::string_view body) {
   return body.find("..") == std::string_view::npos && body.find(',') == std::string_view::npos;
@@ -174,9 +182,9 @@ absl::StatusOr<std::vector<std::string>> ParseShardList(const std::string& path,
 }
 
 std::optional<Repeated> FindRepeated(const std::vector<std::string>& paths) {
-  std::unordered_map<std::string_view, size_t> seen(paths.size());
+  std::unordered_map<std::string, size_t> seen(paths.size());
   for (size_t i = 0; i < paths.size(); ++i)
-    if (const auto [first, is_new] = seen.emplace(paths[i], i); !is_new) return Repeated{first->second, i};
+    if (const auto [first, is_new] = seen.emplace(IdentityOf(paths[i]), i); !is_new) return Repeated{first->second, i};
   return std::nullopt;
 }
 

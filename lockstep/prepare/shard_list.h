@@ -19,7 +19,8 @@ absl::StatusOr<std::vector<std::string>> ExpandBraces(const std::string& path);
 // The names in a list that lies at `path`, .json or a text, which is a path or a URL. One that comes twice is an error.
 absl::StatusOr<std::vector<std::string>> ParseShardList(const std::string& path, const std::string& text);
 
-// The first of the paths that comes a second time, and where it came before: by number, from 0.
+// The first of the paths that comes a second time, and where it came before: by number, from 0. A shard of this machine
+// also by another way, such as over a link.
 struct Repeated {
   size_t first = 0, second = 0;
 };

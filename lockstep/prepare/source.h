@@ -56,7 +56,7 @@ class Source {
   }
   void Keep(std::unique_ptr<Files> files) { files_ = std::move(files); }
 
-  // What was left out when it was opened, by name: {"files_of_other_kinds", 3}.
+  // What was left out when it was opened, or is not as it should be, by name: {"files_of_other_kinds", 3}.
   const std::vector<std::pair<std::string, uint64_t>>& counters() const { return counters_; }
 
  protected:

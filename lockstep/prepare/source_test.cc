@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -120,6 +121,20 @@ TEST_F(Folder, AFileThatVanishesIsAnErrorOfItsItem) {
   EXPECT_THAT(ReadItem(*source, 1), HasSubstr("b.jpg: No such file"));
 }
 
+TEST_F(Folder, AClassWithoutItemsIsRefused) {
+  for (const char* name : {"cat/0.jpg", "dog/0.jpg", "cow/notes.txt"}) Write(name, name);
+  EXPECT_THAT(ErrorOf({.path = root_}), HasSubstr(root_ + "/cow: no image in it: each folder is a class"));
+  EXPECT_THAT(ErrorOf({.path = Write("list.txt", "cat/0.jpg\ncow/notes.txt\ndog/0.jpg\n")}),
+              HasSubstr("/cow: no image"));
+  Write("cow/0.wav", "moo");
+  EXPECT_THAT(ErrorOf({.path = root_}), HasSubstr("/cow: no image"));
+  Write("cow/0.jpg", "moo");
+  fs::create_directory(root_ + "/.ipynb_checkpoints");
+  EXPECT_THAT(ErrorOf({.path = root_}), HasSubstr("/.ipynb_checkpoints: no image"));
+  fs::remove(root_ + "/.ipynb_checkpoints");
+  EXPECT_EQ(ItemsOf(*Open({.path = root_})), "0 cat/0.jpg, 1 cow/0.jpg, 2 dog/0.jpg, ");
+}
+
 TEST_F(Folder, ALinkToAFolderAboveItLeadsNowhere) {
   Write("set/a/1.jpg", "1");
   Write("set/b/c/2.jpg", "2");
@@ -149,9 +164,9 @@ TEST_F(Folder, OfSoundsOrElseOfImages) {
   ASSERT_EQ(sounds->size(), 3U);
   EXPECT_EQ(sounds->format().kind, ItemKind::kSound);
   EXPECT_EQ(sounds->item(2).label, 1);
-  Write("b/5.png", "5");
+  for (const char* name : {"a/0.png", "b/5.png"}) Write(name, name);
   const auto images = Open({.path = root_});
-  ASSERT_EQ(images->size(), 1U);
+  ASSERT_EQ(images->size(), 2U);
   EXPECT_EQ(images->format().kind, ItemKind::kImage);
   EXPECT_THAT(images->counters(), testing::Contains(testing::Pair("files_of_other_kinds", 4U)));
 }
@@ -167,7 +182,7 @@ TEST_F(Tar, SamplesOfSound) {
 }
 
 TEST_F(Tar, WhatLiesBesideShardsIsCounted) {
-  Write("a.tar", TarEntry("1.jpg", "one"));
+  Write("a.tar", TarEntry("1.jpg", "one") + kTarEnd);
   EXPECT_THAT(Open({.path = root_})->counters(), testing::Each(testing::Pair(testing::_, 0U)));
   for (const char* name : {"cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "index.json", "3.jpg"}) Write(name, name);
   const auto source = Open({.path = root_});
@@ -208,8 +223,53 @@ TEST_F(Tar, TwoMembersOfOneNameInASampleAreRefused) {
               HasSubstr("same.tar: a.jpg follows another member of that name"));
   EXPECT_THAT(ErrorOf({.path = Write("label.tar", one + TarEntry("a.cls", "2"))}),
               HasSubstr("label.tar: a.cls follows another member of that name"));
-  const auto apart = Open({.path = Write("apart.tar", one + TarEntry("b.jpg", "b") + one)});
-  EXPECT_EQ(apart->size(), 3U);
+  EXPECT_THAT(ErrorOf({.path = Write("apart.tar", one + TarEntry("b.jpg", "b") + one)}),
+              HasSubstr("apart.tar: members of sample a lie apart"));
+}
+
+// As it would be with tar -r, or with all labels behind all images: these would be of nobody.
+TEST_F(Tar, ASampleInTwoPiecesIsRefused) {
+  const std::string a = TarEntry("d/a.jpg", "a"), b = TarEntry("d/b.jpg", "b");
+  for (const std::string& second : {a, TarEntry("d/a.cls", "7"), TarEntry("d/a.png", "p")})
+    EXPECT_THAT(ErrorOf({.path = Write("a.tar", a + b + second)}),
+                HasSubstr("a.tar: members of sample d/a lie apart, with others between them"));
+  const std::string text = TarEntry("d/a.txt", "t");  // which says nothing of it here
+  EXPECT_EQ(Open({.path = Write("b.tar", a + b + text)})->size(), 2U);
+  Write("shards/0.tar", a);
+  Write("shards/1.tar", a);
+  EXPECT_EQ(Open({.path = root_ + "/shards"})->size(), 2U);
+}
+
+TEST_F(Tar, AShardThatIsNamedTwiceIsRefusedByWhateverWay) {
+  Write("set/0.tar", TarEntry("a.jpg", "a"));
+  Write("set/1.tar", TarEntry("a.jpg", "a"));
+  fs::create_symlink("0.tar", root_ + "/set/2.tar");
+  EXPECT_THAT(ErrorOf({.path = Write("set/list.txt", "0.tar\n1.tar\n../set/0.tar\n")}),
+              HasSubstr("list.txt: line 3 names " + root_ + "/set/../set/0.tar, as line 1 does"));
+  EXPECT_THAT(ErrorOf({.path = root_ + "/set/{0..2}.tar"}), HasSubstr("it stands for " + root_ + "/set/2.tar twice"));
+  EXPECT_EQ(Open({.path = root_ + "/set/{0..1}.tar"})->size(), 2U);
+}
+
+TEST_F(Tar, SamplesWithoutLabelAreCountedWhereOthersHaveOne) {
+  const std::string a = TarEntry("a.jpg", "a"), b = TarEntry("b.jpg", "b");
+  const auto some = Open({.path = Write("some.tar", a + TarEntry("a.CLS", "-1") + b)});
+  EXPECT_EQ(some->item(0).label, -1);
+  EXPECT_THAT(some->counters(), testing::Contains(testing::Pair("samples_without_label", 1U)));
+  const auto all = Open({.path = Write("all.tar", a + TarEntry("a.CLS", "4") + b + TarEntry("b.cls", "5"))});
+  EXPECT_EQ(ItemsOf(*all), "4 all.tar/a.jpg, 5 all.tar/b.jpg, ");
+  const auto none = Open({.path = Write("none.tar", a + b)});
+  for (const Source* source : {all.get(), none.get()})
+    EXPECT_THAT(source->counters(), testing::Not(testing::Contains(testing::Key("samples_without_label"))));
+  EXPECT_THAT(ErrorOf({.path = Write("both.tar", a + TarEntry("a.cls", "1") + TarEntry("a.CLS", "2"))}),
+              HasSubstr("a.CLS follows another member of that name"));
+}
+
+TEST_F(Tar, FurtherImagesOfASampleAreCountedAsThat) {
+  const auto source =
+      Open({.path = Write("a.tar", TarEntry("a.jpg", "a") + TarEntry("a.depth.png", "d") + TarEntry("a.txt", "t"))});
+  EXPECT_EQ(source->size(), 1U);
+  EXPECT_THAT(source->counters(), testing::IsSupersetOf({testing::Pair("further_images", 1U),
+                                                         testing::Pair("members_of_other_kinds", 1U)}));
 }
 
 // As macOS writes them, before each member; and such as have no other name.
@@ -269,11 +329,11 @@ TEST_F(Tar, LongNamesAreThoseOfPaxAndGnu) {
   const absl::StatusOr<DataFile> file = files.Open(path);
   ASSERT_TRUE(file.ok()) << file.status();
   NearReader near(*file);
-  const absl::StatusOr<std::vector<TarMember>> members = ListTar(near);
-  ASSERT_TRUE(members.ok()) << members.status();
-  ASSERT_EQ(members->size(), 2U);
-  EXPECT_EQ((*members)[0].name, gnu);
-  EXPECT_EQ((*members)[1].name, pax);
+  const absl::StatusOr<TarList> list = ListTar(near);
+  ASSERT_TRUE(list.ok()) << list.status();
+  ASSERT_EQ(list->members.size(), 2U);
+  EXPECT_EQ(list->members[0].name, gnu);
+  EXPECT_EQ(list->members[1].name, pax);
 }
 
 TEST_F(Tar, WhatIsDamagedIsSaidWithItsPlace) {
@@ -283,6 +343,11 @@ TEST_F(Tar, WhatIsDamagedIsSaidWithItsPlace) {
   EXPECT_THAT(ErrorOf({.path = Write("bent.tar", bent)}), HasSubstr("a wrong sum in the header at byte 1024"));
   EXPECT_THAT(ErrorOf({.path = Write("cut.tar", good.substr(0, 2000))}), HasSubstr("it is truncated"));
   EXPECT_THAT(ErrorOf({.path = Write("head.tar", good.substr(0, 1300))}), HasSubstr("the end of the file"));
+  for (const size_t cut : {good.size() - 1, good.size() - 48})  // of 2,048 bytes, 48 are padding
+    EXPECT_THAT(
+        ErrorOf({.path = Write("padding.tar", good.substr(0, cut))}),
+        HasSubstr(
+            "a member whose padding goes beyond the end of the file: it is truncated in the header at byte 1024"));
   EXPECT_THAT(ErrorOf({.path = Write("text.tar", std::string(2000, 'x'))}), HasSubstr("no tar archive"));
   EXPECT_THAT(ErrorOf({.path = Write("label.tar", TarEntry("1.jpg", "") + TarEntry("1.cls", "seven"))}),
               HasSubstr("expected a number"));
@@ -293,7 +358,10 @@ TEST_F(Tar, BehindItsEndAreZerosAndNothingElse) {
   const std::string one = TarEntry("1.jpg", "one"), two = TarEntry("2.jpg", "two"), block(512, '\0');
   for (const size_t zeros : {0, 1, 2, 21}) {  // 21: one before the end of a record, so that a second was begun
     const std::string path = Write("a.tar", one + two + std::string(zeros * 512, '\0'));
-    EXPECT_EQ(Open({.path = path})->size(), 2U) << zeros;
+    const auto source = Open({.path = path});
+    EXPECT_EQ(source->size(), 2U) << zeros;
+    const std::pair<std::string, uint64_t> endless{"shards_without_end", 1};  // it may have been cut short, or not
+    EXPECT_EQ(std::ranges::count(source->counters(), endless), zeros == 0 ? 1 : 0) << zeros;
   }
   const auto error = [&](const std::string& content) { return ErrorOf({.path = Write("b.tar", content)}); };
   std::string zeroed = one + two;

@@ -92,12 +92,10 @@ bool TakePax(std::string_view text, PaxNotes& notes) {
 class Lister {
  public:
   explicit Lister(NearReader& near) : near_(near), file_(near.file()) {}
-  uint64_t others() const { return others_; }
-
-  absl::StatusOr<std::vector<TarMember>> List() {
+  absl::StatusOr<TarList> List() {
     for (;;) {
       LS_ASSIGN_OR_RETURN(const bool more, Next());
-      if (!more) return std::move(members_);
+      if (!more) return std::move(list_);
     }
   }
 
@@ -112,9 +110,9 @@ class Lister {
 
   NearReader& near_;
   const DataFile& file_;
-  std::vector<TarMember> members_;
+  TarList list_;
   PaxNotes notes_;
-  uint64_t at_ = 0, others_ = 0;
+  uint64_t at_ = 0;
 };
 
 absl::StatusOr<std::string> Lister::Text(uint64_t bytes) {
@@ -137,12 +135,12 @@ absl::Status Lister::Take(const Block& block, uint64_t bytes) {
   if (type == 'S' || notes_.is_sparse)
     return InvalidArgument("{}: {} is sparse: expected an archive that tar wrote without -S", file_.path(), name);
   if (type == '0' || type == '\0' || type == '7') {
-    members_.push_back({name, at_ + kBlock, bytes, {}});
+    list_.members.push_back({name, at_ + kBlock, bytes, {}});
     if (bytes <= kMaxShort) {
-      LS_ASSIGN_OR_RETURN(members_.back().text, Text(bytes));
+      LS_ASSIGN_OR_RETURN(list_.members.back().text, Text(bytes));
     }
   } else if (type != '5' && type != 'K') {
-    ++others_;
+    ++list_.others;
   }
   notes_ = {};
   return absl::OkStatus();
@@ -167,16 +165,17 @@ absl::Status Lister::CheckEnd() {
 }
 
 absl::StatusOr<bool> Lister::Next() {
-  // A block of zeros ends it; so does the end of the file, as tar has it.
+  // A block of zeros ends it; so does the end of the file, for some writers leave that out.
   if (at_ == file_.size()) return false;
   if (file_.size() - at_ < kBlock) return Wrong("the end of the file");
   Block block;
   LS_RETURN_IF_ERROR(near_.Read(at_, block));
   if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) {
     LS_RETURN_IF_ERROR(CheckEnd());
+    list_.has_end = true;
     return false;
   }
-  if (!SumIsRight(block)) return Wrong(members_.empty() ? "no tar archive: a wrong sum" : "a wrong sum");
+  if (!SumIsRight(block)) return Wrong(list_.members.empty() ? "no tar archive: a wrong sum" : "a wrong sum");
   std::optional<uint64_t> bytes = SizeOf(block);
   const char type = static_cast<char>(block[156]);
   const bool of_next = type == 'x' || type == 'L' || type == 'K' || type == 'g';
@@ -185,19 +184,16 @@ absl::StatusOr<bool> Lister::Next() {
   if (!bytes) return Wrong("a damaged size");
   if (*bytes > file_.size() - at_ - kBlock)
     return Wrong("a member that goes beyond the end of the file: it is truncated");
+  const uint64_t padded = (*bytes + kBlock - 1) / kBlock * kBlock;
+  if (padded > file_.size() - at_ - kBlock)
+    return Wrong("a member whose padding goes beyond the end of the file: it is truncated");
   LS_RETURN_IF_ERROR(Take(block, *bytes));
-  at_ += kBlock + (*bytes + kBlock - 1) / kBlock * kBlock;
-  at_ = std::min(at_, file_.size());  // the padding of the last member may be missing
+  at_ += kBlock + padded;
   return true;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<TarMember>> ListTar(NearReader& file, uint64_t* others) {
-  Lister lister(file);
-  absl::StatusOr<std::vector<TarMember>> members = lister.List();
-  if (others != nullptr) *others = lister.others();
-  return members;
-}
+absl::StatusOr<TarList> ListTar(NearReader& file) { return Lister(file).List(); }
 
 }  // namespace lockstep::prepare

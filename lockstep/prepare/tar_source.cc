@@ -1,3 +1,4 @@
+#include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@ constexpr size_t kScanned = 16;  // shards at once: what takes time is waiting f
 struct Sample {
   uint32_t shard;
   ItemKind kind;
+  bool is_labelled;
   uint64_t offset, bytes;
   int64_t label;
   std::string name;
@@ -59,45 +61,62 @@ class ShardScan {
  public:
   absl::Status Scan(const DataFile& file, uint32_t shard) {
     NearReader near(file);
-    LS_ASSIGN_OR_RETURN(std::vector<TarMember> members, ListTar(near, &no_files));
+    LS_ASSIGN_OR_RETURN(TarList list, ListTar(near));
+    std::vector<TarMember>& members = list.members;
+    no_files = list.others;
+    has_end = list.has_end;
     others += std::erase_if(members, IsHidden);
+    std::vector<std::string_view> keys;
     for (size_t begin = 0, end = 0; begin < members.size(); begin = end) {
       const std::string_view key = Split(members[begin].name).key;
       while (end < members.size() && Split(members[end].name).key == key) ++end;
-      LS_RETURN_IF_ERROR(TakeGroup(file, shard, std::span(members).subspan(begin, end - begin)));
+      LS_ASSIGN_OR_RETURN(const bool matters, TakeGroup(file, shard, std::span(members).subspan(begin, end - begin)));
+      if (matters) keys.push_back(key);
     }
-    return absl::OkStatus();
+    std::sort(keys.begin(), keys.end());
+    const auto same = std::adjacent_find(keys.begin(), keys.end());
+    if (same == keys.end()) return absl::OkStatus();
+    return InvalidArgument(
+        "{}: members of sample {} lie apart, with others between them: expected those of each side by side (tar "
+        "--sort=name), and each sample to have its own name",
+        file.path(), *same);
   }
 
   std::vector<Sample> samples;
   uint64_t others = 0, empty = 0;  // members of other kinds; samples with neither image nor sound
+  uint64_t further = 0;            // of the kind that their sample has already
   uint64_t no_files = 0;           // links and devices
+  bool has_end = true;
 
  private:
-  // Its first image is the item; without one, its first sound.
-  absl::Status TakeGroup(const DataFile& file, uint32_t shard, std::span<const TarMember> group) {
-    Sample sample{shard, ItemKind::kSound, 0, 0, -1, {}};
-    std::set<std::string_view> names;
+  // Its first image is the item; without one, its first sound. False: it has neither, nor a label.
+  absl::StatusOr<bool> TakeGroup(const DataFile& file, uint32_t shard, std::span<const TarMember> group) {
+    Sample sample{shard, ItemKind::kSound, false, 0, 0, -1, {}};
+    std::set<std::string> names;
     for (const TarMember& member : group) {
-      if (!names.insert(member.name).second)  // of another sample, which would get lost
+      const std::string plain = absl::AsciiStrToLower(member.name);  // A.JPG is a.jpg, as WebDataset has it
+      if (!names.insert(plain).second)                               // of another sample, which would get lost
         return InvalidArgument("{}: {} follows another member of that name: expected each sample to have its own name",
                                file.path(), member.name);
       const std::optional<ItemKind> kind = KindOfName(member.name);
-      if (Split(member.name).extension == "cls") {
+      if (Split(plain).extension == "cls") {
         LS_ASSIGN_OR_RETURN(sample.label, LabelIn(file, member));
+        sample.is_labelled = true;
       } else if (kind && (sample.name.empty() || *kind < sample.kind)) {
         others += sample.name.empty() ? 0 : 1;
-        sample = {shard, *kind, member.offset, member.bytes, sample.label, member.name};
+        sample = {shard, *kind, sample.is_labelled, member.offset, member.bytes, sample.label, member.name};
+      } else if (kind == sample.kind) {
+        ++further;
       } else {
         ++others;
       }
     }
     if (sample.name.empty()) {
       ++empty;
-      return absl::OkStatus();
+      return sample.is_labelled;
     }
     samples.push_back(std::move(sample));
-    return absl::OkStatus();
+    return true;
   }
 };
 
@@ -140,12 +159,14 @@ absl::Status TarShards::Scan(Files& files, const std::string& what, const std::v
     if (!statuses[i].ok()) failed = true;
   });
   for (const absl::Status& status : statuses) LS_RETURN_IF_ERROR(status);
-  uint64_t others = 0, empty = 0, no_files = 0;
+  uint64_t others = 0, empty = 0, further = 0, no_files = 0, endless = 0;
   for (ShardScan& scan : scans) {
     std::move(scan.samples.begin(), scan.samples.end(), std::back_inserter(samples_));
     others += scan.others;
     empty += scan.empty;
+    further += scan.further;
     no_files += scan.no_files;
+    endless += scan.has_end ? 0 : 1;
   }
   if (samples_.empty()) return InvalidArgument("{}: no image in it, and no sound", WithoutQuery(what));
   const auto is_image = [](const Sample& sample) { return sample.kind == ItemKind::kImage; };
@@ -153,7 +174,14 @@ absl::Status TarShards::Scan(Files& files, const std::string& what, const std::v
   if (images) empty += std::erase_if(samples_, [&](const Sample& sample) { return !is_image(sample); });
   format_.kind = images ? ItemKind::kImage : ItemKind::kSound;
   counters_ = {{"members_of_other_kinds", others}, {images ? "samples_without_image" : "samples_without_sound", empty}};
-  if (no_files > 0) counters_.emplace_back("links_and_devices", no_files);
+  uint64_t unlabelled = static_cast<uint64_t>(
+      std::count_if(samples_.begin(), samples_.end(), [](const Sample& sample) { return !sample.is_labelled; }));
+  if (unlabelled == samples_.size()) unlabelled = 0;  // they need none
+  for (const auto& [name, count] : {std::pair{images ? "further_images" : "further_sounds", further},
+                                    {"links_and_devices", no_files},
+                                    {"shards_without_end", endless},
+                                    {"samples_without_label", unlabelled}})
+    if (count > 0) counters_.emplace_back(name, count);
   return absl::OkStatus();
 }
 

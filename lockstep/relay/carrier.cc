@@ -137,7 +137,7 @@ absl::Status Carrier::Fill(Reader& reader, uint32_t slot, uint64_t ticket) {
   const feed::SlotView view = ring_->Slot(slot);
   std::memcpy(view.batch, part.head().data(), part.head().size());
   std::byte* to = view.payload;
-  for (uint64_t left = batch.items * ring_->shape().item_bytes; left > 0;) {
+  for (uint64_t left = feed::PayloadBytes(ring_->shape(), batch); left > 0;) {
     LS_RETURN_IF_ERROR(Read(reader, part));
     const std::string& piece = part.payload();
     if (piece.empty() || piece.size() > left)

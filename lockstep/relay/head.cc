@@ -18,6 +18,8 @@ absl::StatusOr<ls_feed_batch> ReadHead(std::string_view head, const feed::RingSh
   if (batch.items > shape.capacity || batch.skipped > shape.capacity - batch.items)
     return DataLoss("a batch of {} items and {} skipped ones, expected at most {}", batch.items, batch.skipped,
                     shape.capacity);
+  if (batch.why_bytes > (batch.items == 0 && batch.skipped > 0 ? LS_FEED_ALIGN : 0U))
+    return DataLoss("a batch of {} items with {} bytes about what it lost", batch.items, batch.why_bytes);
   if (std::memchr(batch.state, '\0', sizeof batch.state) == nullptr) return DataLoss("a batch's state has no end");
   return batch;
 }

@@ -37,7 +37,14 @@ TEST(Head, IsReadAndChecked) {
   EXPECT_THAT(refusal(HeadOf(batch), 7), HasSubstr("8 items and 3 skipped ones, expected at most 10"));
   batch.skipped = UINT32_MAX;
   EXPECT_FALSE(ReadHead(HeadOf(batch), kShape, 7).ok());
-  batch.skipped = 0;
+  batch.skipped = 2;
+  batch.why_bytes = 1;
+  EXPECT_THAT(refusal(HeadOf(batch), 7), HasSubstr("8 items with 1 bytes about what it lost"));
+  batch.items = 0;
+  EXPECT_TRUE(ReadHead(HeadOf(batch), kShape, 7).ok());
+  batch.why_bytes = LS_FEED_ALIGN + 1;
+  EXPECT_FALSE(ReadHead(HeadOf(batch), kShape, 7).ok());
+  batch.why_bytes = batch.skipped = 0;
   std::memset(batch.state, 'x', sizeof batch.state);
   EXPECT_THAT(refusal(HeadOf(batch), 7), HasSubstr("no end"));
 }

@@ -74,7 +74,7 @@ absl::StatusOr<std::optional<LocalRank::Batch>> LocalRank::Take() {
   return Batch{static_cast<uint32_t>(slot),
                ticket_++,
                {begin, HeadBytes(shape_)},
-               {begin + feed::PayloadOffset(shape_), batch.items * shape_.item_bytes}};
+               {begin + feed::PayloadOffset(shape_), feed::PayloadBytes(shape_, batch)}};
 }
 
 void LocalRank::GiveBack(const Batch& batch) { ls_feed_drop(lender_, batch.slot, batch.ticket); }

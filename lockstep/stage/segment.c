@@ -196,10 +196,13 @@ static bool is_mine_alone(int room) {
 }
 
 enum { kAgain = -2 };
+/* Of a folder, by which whoever leaves it last knows that it is not one that the user made. To us it means nothing
+ * else. */
+enum { kMadeByUs = S_ISVTX };
 
 /* A room that is locked; kAgain if another has it, or has just removed it, and -1 for good: ls_stage_last_error(). */
 static int try_enter(const char* folder) {
-  if (mkdir(folder, 0700) != 0 && errno != EEXIST) return refuse_folder(-1, folder);
+  if (mkdir(folder, 0700 | kMadeByUs) != 0 && errno != EEXIST) return refuse_folder(-1, folder);
   /* Where anybody may make names, ours may lead to another folder of this user. */
   const int follow = strncmp(folder, kDefault, strlen(kDefault)) == 0 ? O_NOFOLLOW : 0;
   const int room = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
@@ -281,7 +284,8 @@ int ls_room_enter(char folder[LS_FOLDER], int64_t deadline) {
   return name_folder(folder) == LS_STAGE_OK ? enter(folder, deadline + LS_ROOM_NS) : -1;
 }
 void ls_room_leave(int room, const char* folder) {
-  rmdir(folder);        /* if it is empty */
+  struct stat info;
+  if (fstat(room, &info) == 0 && (info.st_mode & kMadeByUs) != 0) rmdir(folder); /* if it is empty */
   flock(room, LOCK_UN); /* a child that was forked meanwhile has it open, too */
   close(room);
 }

@@ -3,8 +3,9 @@
  * A file and no memfd over a socket: that would need somebody who answers the socket, a thread in the simulation or a
  * process beside it, which may die too. The price: after kill -9 of all, the file stays until the next one comes.
  *
- * Folder: $LOCKSTEP_STAGE_DIR, else /dev/shm/lockstep-stage-UID, wherever a process was started from; mode 0700. Who
- * enters or leaves holds flock() on it. A process is known by its pid and the time at which it began.
+ * Folder: $LOCKSTEP_STAGE_DIR, else /dev/shm/lockstep-stage-UID, wherever a process was started from; mode 01700, and
+ * the last who leaves removes it; one that the user made stays. Who enters or leaves holds flock() on it. A process is
+ * known by its pid and the time at which it began.
  */
 #ifndef LOCKSTEP_STAGE_SEGMENT_H_
 #define LOCKSTEP_STAGE_SEGMENT_H_

@@ -64,10 +64,14 @@ class Link:
 
 def _packet_of(request):
     try:
-        return json.dumps(request, allow_nan=False, default=_of_numpy).encode()
+        return _text_of(request)
     except (TypeError, ValueError) as error:
         named = ", ".join(f"{key}={value!r}" for key, value in request.items() if not _is_plain(value))
-        raise FeedError(f"the service takes numbers, names and lists of them, found {named}") from error
+        raise FeedError(f"the service takes numbers, names (in UTF-8) and lists of them, found {named}") from error
+
+
+def _text_of(value):
+    return json.dumps(value, allow_nan=False, default=_of_numpy, ensure_ascii=False).encode()
 
 
 def _of_numpy(value):
@@ -79,7 +83,7 @@ def _of_numpy(value):
 
 def _is_plain(value):
     try:
-        json.dumps(value, allow_nan=False, default=_of_numpy)
+        _text_of(value)
     except (TypeError, ValueError):
         return False
     return True

@@ -13,8 +13,11 @@ NOT_YET, GONE, TOLD, ALL_LENT, FORKED, DAMAGED = range(-1, -7, -1)
 _ALIGN = 4096
 _HEADER = struct.Struct("<8sIIQQII")  # magic, version, slots, slot_stride, item_bytes, capacity, payload_offset
 _BATCH = struct.Struct("<5Q2IQ2q")  # ticket, epoch, position, cursor, step, items, skipped, last, began_ns, filled_ns
+_COUNTS, _COUNTS_AT = struct.Struct("<2I"), 40  # items, skipped
+_WHY_BYTES, _WHY_AT = struct.Struct("<Q"), 112
 _BATCH_BYTES, _STATE_AT = 512, 256
 _MAX_DIMENSIONS = 8
+_MAX_BITS = {"u": 8, "f": 64}  # beyond, torch has none, or none to calculate with
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5}  # NumPy's kinds, as DLPack says them; torch's DLPack had no booleans for long
 BFLOAT16, _BFLOAT16_CODE = "bfloat16", 4  # of which NumPy has no kind
 IDS_OFFSET = _BATCH_BYTES
@@ -92,12 +95,12 @@ class _View(ctypes.Structure):  # struct ls_feed_view
 
 def view_of(offset, dtype, shape, order):
     """What Slot.tensor() wants to know: rows of `shape` one behind the other from `offset` (bytes) on, the dimensions in `order` (0: that of
-    the rows). `dtype` as NumPy writes it, or BFLOAT16. None where DLPack can't say it."""
+    the rows). `dtype` as NumPy writes it, or BFLOAT16. None where DLPack, or torch, can't say it."""
     if dtype == BFLOAT16:
         code, bits = _BFLOAT16_CODE, 16
     else:
         code, bits = _CODES.get(dtype[1]), 8 * int(dtype[2:])
-    if code is None or len(shape) >= _MAX_DIMENSIONS:
+    if code is None or len(shape) >= _MAX_DIMENSIONS or bits > _MAX_BITS.get(dtype[1], 128):
         return None
     strides = [1]
     for size in reversed(shape):
@@ -161,6 +164,17 @@ class Slot:
 
     def fields(self):
         return Head._make(_BATCH.unpack_from(self.head))
+
+    def has_lost_all(self):
+        """Its items could not be prepared; none of them."""
+        items, skipped = _COUNTS.unpack_from(self.head, _COUNTS_AT)
+        return items == 0 and skipped > 0
+
+    def why(self):
+        """What the first of the lost items is, and what is wrong with it."""
+        size, = _WHY_BYTES.unpack_from(self.head, _WHY_AT)
+        at = self._ring.address + _ALIGN + self.index * self._ring.stride + self._ring.payload_offset
+        return ctypes.string_at(at, min(size, _ALIGN)).decode("utf-8", "replace")
 
     def memory(self):
         memory = self._ring.window.from_address(self._ring.address + _ALIGN + self.index * self._ring.stride)

@@ -104,6 +104,7 @@ def _add(recipe, step):
         raise FeedError("transform: a clip of a sound can't be mirrored; leave out Flip")
 
 
+_WIDER = {"<u2": "<i4", "<u4": "<i8"}  # for torch, which has no such numbers, or none to calculate with
 _from_dlpack = None  # torch's, once it is wanted
 
 
@@ -119,7 +120,7 @@ def _of_several_machines(world):
 
 class Batch:
     """`images` (N, H, W, 3) uint8 or what your functions made of it, or you have put there (bfloat16 as uint16, but in torch()), `labels` (N,) int64, `ids` (N,) uint64: the items, in the job's order;
-    `skipped`: ids of items that could not be prepared and are missing here; `epoch`, `step`, `position`, `last` (of the epoch); `filled_ns` (CLOCK_BOOTTIME: it was complete)."""
+    `skipped`: ids of items that could not be prepared and are missing here (where all are, the loader raises FeedError); `epoch`, `step`, `position`, `last` (of the epoch); `filled_ns` (CLOCK_BOOTTIME: it was complete)."""
 
     def __init__(self, slot, link, functions):
         self._slot, self._link, self._raw = slot, link, None
@@ -181,7 +182,8 @@ class Batch:
         return iter((self.images, self.labels))
 
     def torch(self):
-        """(images, labels) as tensors: the images as (N, 3, H, W) of the same memory, in the channels_last format."""
+        """(images, labels) as tensors: the images as (N, 3, H, W) of the same memory, in the channels_last format. uint16
+        (tokens of 2 bytes) come as int32 and uint32 as int64, copied, for torch can't calculate with them; FeedError for uint64 and long doubles."""
         from_dlpack, slot, link = _from_dlpack or _import_torch(), self._slot, self._link
         labels = slot.tensor(link.labels_view, from_dlpack)
         if self.__dict__.get("images", self._raw) is self._raw and link.images_view is not None:  # nobody has put others there
@@ -194,7 +196,12 @@ class Batch:
             return images
         if self._link.bfloat16 and images.dtype == numpy.uint16:  # still its bits; torch has no uint16 before 2.3
             return torch.from_numpy(images.view(numpy.int16)).view(torch.bfloat16)
-        return torch.from_numpy(images)
+        try:
+            return torch.from_numpy(images.astype(_WIDER[images.dtype.str]) if images.dtype.str in _WIDER else images)
+        except TypeError:
+            near = "float64" if images.dtype.kind == "f" else "int64"
+            raise FeedError(f"torch has no numbers of {images.dtype}: take batch.images and convert them, such as torch.from_numpy(batch.images"
+                            f".astype({near!r})), or have a function in `transform` do it") from None
 
     def __dlpack__(self, **how):
         return self.images.__dlpack__(**how)
@@ -248,17 +255,27 @@ class Loader:
             del batch  # lent no longer than the caller keeps it
 
     def next_batch(self):
-        """The next batch, of the next epoch if this one is over."""
+        """The next batch, of the next epoch if this one is over. FeedError if not one of its items could be prepared; the next call goes on behind it."""
         if not self._taking.acquire(blocking=False):
             raise FeedError("two threads take batches of this loader at once: take them in one, or give each a loader with a `job` of its own")
         try:
             slot, self._kept = self._kept or self._next_slot(), None
+            if slot.has_lost_all():
+                self._pass_over(slot)
             batch = self._worked_on(slot) if self._functions else Batch(slot, self._link, ())
             self._ticket += 1
             self._head = slot.head
             return batch
         finally:
             self._taking.release()
+
+    def _pass_over(self, slot):
+        self._ticket += 1
+        self._head = slot.head
+        fields, why = slot.fields(), slot.why()
+        slot.release()
+        raise FeedError(f"epoch {fields.epoch}, step {fields.step}: none of the {fields.skipped} items of this batch could be prepared. {why}. Mend what is "
+                        "wrong, or leave such items out by `where`; `lockstep feed status` lists them")
 
     def _worked_on(self, slot):
         """By the script's functions. If one raises, the batch is still the next."""

@@ -15,7 +15,7 @@ import atexit
 import contextlib
 import ctypes
 import math
-import mmap
+import operator
 import os
 import threading
 import weakref
@@ -28,8 +28,6 @@ from ._stage import Absent, EndOfStream, StageError, Timeout, WriterDied
 __all__ = ["Absent", "EndOfStream", "Spill", "StageError", "Stream", "Timeout", "WriterDied", "Writer", "publish_model", "withdraw_model"]
 
 
-# The file may be larger than memory: what nobody writes to takes none. (mmap has the name since Python 3.13.)
-_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _readers = weakref.WeakSet()
 
 
@@ -258,7 +256,7 @@ def _views(buffer, dtype, ranks, part_shape, stride):
 
 
 class Spill:
-    """A spill file (docs/formats/spill.md), of a stream that runs or one that has ended: spill[i] is the Step of index i, a view of the file, whose
+    """A spill file (docs/formats/spill.md), of a stream that runs or one that has ended: spill[i] is the Step of index i, in memory of its own, whose
     CRC is verified. What a writer that was killed left half written is not in it."""
 
     HEAD, RECORD = 4096, 64
@@ -267,42 +265,65 @@ class Spill:
     _record = numpy.dtype([("magic", "S8"), ("step", "<i8"), ("index", "<u8"), ("crc", "<u4"), ("_", "<u4")])
 
     def __init__(self, path):
-        self.path = os.fspath(path)
+        self.path, self._count = os.fspath(path), 0
         try:
-            with open(self.path, "rb") as file:
-                page = file.read(self.HEAD)
+            self._file = open(self.path, "rb", buffering=0)
         except OSError as error:
             raise StageError(f"spill file {self.path}: {error.strerror}") from None
+        weakref.finalize(self, self._file.close).atexit = False
+        page = self._read(0, self.HEAD)
         head = numpy.frombuffer(page, self._head, 1)[0] if len(page) == self.HEAD else None
         if head is None or head["magic"] != b"LSSPIL01":
             raise StageError(f"{self.path} is no spill file")
         if head["version"] != 1:
             raise StageError(f"spill file {self.path} has version {head['version']}: this library reads 1")
-        self.dtype, self.ranks = numpy.dtype(_stage.DTYPE_NAMES[int(head["dtype"])]), int(head["ranks"])
-        self.part_shape = tuple(int(length) for length in head["shape"][:int(head["ndim"])])
-        self._part, self._stride = int(head["part_stride"]), int(head["record_stride"])
-        self._count, self._map = 0, None
+        self._take_head(head)
         self.grow(self._complete())
 
-    def _complete(self):
-        size = os.path.getsize(self.path) - self.HEAD - self.RECORD - self._part * self.ranks
-        count = 0 if size < 0 else size // self._stride + 1
-        with open(self.path, "rb") as file:
-            while count > 0:  # only what was being written when the writer was killed is not whole
-                file.seek(self.HEAD + (count - 1) * self._stride)
-                record = numpy.frombuffer(file.read(self.RECORD), self._record, 1)[0]
-                if record["magic"] == b"SSSTEP01" and record["index"] == count - 1:
+    def _take_head(self, head):
+        """All of it follows from the first four, so a head that is damaged shows."""
+        dtype, ndim, ranks = (int(head[name]) for name in ("dtype", "ndim", "ranks"))
+        shape = tuple(int(length) for length in head["shape"])
+        known = dtype in _stage.DTYPE_NAMES and 1 <= ndim <= len(shape) and ranks >= 1 and min(shape[:ndim]) >= 1 and not any(shape[ndim:])
+        if known:
+            self.dtype, self.ranks, self.part_shape = numpy.dtype(_stage.DTYPE_NAMES[dtype]), ranks, shape[:ndim]
+            part = self.dtype.itemsize * math.prod(self.part_shape)
+            self._part = _round_up(part)
+            self._stride = _round_up(self.RECORD + self._part * ranks)
+        if not known or (part, self._part, self._stride) != tuple(int(head[name]) for name in ("part_bytes", "part_stride", "record_stride")):
+            raise StageError(f"spill file {self.path} is damaged: its head has dtype {dtype}, {ndim} dimensions, shape {list(shape)}, {ranks} ranks, and "
+                             f"{head['part_bytes']}, {head['part_stride']} and {head['record_stride']} bytes of a part, to the next, and of a record")
+
+    def _read(self, at, size):
+        """What there is of it. Not mapped: a file that is cut short meanwhile would kill whoever looks at it."""
+        memory = bytearray(size)
+        try:
+            read = os.preadv(self._file.fileno(), [memory], at)
+            while 0 < read < size:
+                more = os.preadv(self._file.fileno(), [memoryview(memory)[read:]], at + read)
+                if more == 0:
                     break
-                count -= 1
+                read += more
+        except OSError as error:
+            raise StageError(f"spill file {self.path}: {error.strerror}") from None
+        return memory if read == size else memory[:read]
+
+    def _complete(self):
+        size = os.fstat(self._file.fileno()).st_size - self.HEAD - self.RECORD - self._part * self.ranks
+        count = 0 if size < 0 else size // self._stride + 1
+        while count > 0:  # only what was being written when the writer was killed is not whole
+            record = self._record_of(self._read(self.HEAD + (count - 1) * self._stride, self.RECORD))
+            if record is not None and record["magic"] == b"SSSTEP01" and record["index"] == count - 1:
+                break
+            count -= 1
         return count
+
+    def _record_of(self, content):
+        return numpy.frombuffer(content, self._record, 1)[0] if len(content) >= self.RECORD else None
 
     def grow(self, count):
         """More records are whole by now."""
-        if count > self._count:
-            with open(self.path, "rb") as file:
-                size = self.HEAD + (count - 1) * self._stride + self.RECORD + self._part * self.ranks
-                self._map = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-            self._count = count
+        self._count = max(self._count, count)
 
     def __len__(self):
         return self._count
@@ -310,12 +331,18 @@ class Spill:
     def __getitem__(self, i):
         if not 0 <= i < self._count:
             raise IndexError(f"spill file {self.path} has {self._count} steps: no index {i}")
-        at, size = self.HEAD + int(i) * self._stride, self._part * self.ranks
-        record = numpy.frombuffer(self._map, self._record, 1, at)[0]
-        content = (ctypes.c_char * size).from_buffer(self._map, at + self.RECORD)
-        if _stage.library().ls_stage_crc32c(content, size) != record["crc"]:
+        i, size = int(i), self._part * self.ranks
+        content = self._read(self.HEAD + i * self._stride, self.RECORD + size)
+        if len(content) < self.RECORD + size:
+            raise StageError(f"spill file {self.path}: index {i} is not there any more: the file has been cut short")
+        record, parts = self._record_of(content), (ctypes.c_char * size).from_buffer(content, self.RECORD)
+        if _stage.library().ls_stage_crc32c(parts, size) != record["crc"]:
             raise StageError(f"spill file {self.path}: step {record['step']}, index {i}, is damaged: its CRC does not match")
-        return Step(int(record["step"]), int(i), *_views(content, self.dtype, self.ranks, self.part_shape, self._part))
+        return Step(int(record["step"]), i, *_views(parts, self.dtype, self.ranks, self.part_shape, self._part))
+
+
+def _round_up(size):
+    return -(-size // 64) * 64
 
 
 class Writer:
@@ -330,7 +357,9 @@ class Writer:
         for what, value, known in (("dtype", self._dtype.name, _stage.DTYPES), ("policy", policy, _stage.POLICIES)):
             if value not in known:
                 raise StageError(f"stream {name}: no {what} {value!r}: expected one of {', '.join(known)}")
-        how = _stage.Options(_stage.POLICIES[policy], max(k, 0), spare, readers, seed, os.fspath(spill).encode() if spill else None)
+        for what, value in (("rank", rank), ("ranks", ranks), ("k", k), ("spare", spare), ("readers", readers)):
+            _require_count(f"stream {name}: {what}", value)
+        how = _stage.Options(_stage.POLICIES[policy], k, spare, readers, seed, os.fspath(spill).encode() if spill else None)
         lengths, self._handle = (ctypes.c_int64 * len(self._shape))(*self._shape), ctypes.c_void_p()
         self._step, self._late = None, False  # the last that was reserved; whether its commit could not have the lock
         _stage.check(_stage.library().ls_stage_open(name.encode(), rank, ranks, _stage.DTYPES[self._dtype.name], len(self._shape), lengths,
@@ -356,9 +385,14 @@ class Writer:
         self._late = False
 
     def put(self, step, array, timeout_s=None):
-        """reserve() and commit(). A step whose commit raised Timeout is committed first; if it is this one, that is all."""
-        if numpy.shape(array) != self._shape:
-            raise StageError(f"step {step} has shape {list(numpy.shape(array))}: expected {list(self._shape)}")
+        """reserve() and commit(). Values may be rounded, and are changed in no other way: StageError for floats where the stream has integers, and for
+        integers beyond its own. A step whose commit raised Timeout is committed first; if it is this one, that is all."""
+        array = numpy.asarray(array)
+        if array.shape != self._shape:
+            raise StageError(f"step {step} has shape {list(array.shape)}: expected {list(self._shape)}")
+        if array.dtype != self._dtype and not _fits(array, self._dtype):
+            raise StageError(f"step {step} has values of {array.dtype} that {self._dtype}, which the stream has, would change: convert them, such as by "
+                             f"array.astype({self._dtype.name!r}), or open the stream with another dtype")
         if self._late:
             self.commit()
             if step == self._step:
@@ -383,6 +417,24 @@ class Writer:
         self.close()
 
 
+def _require_count(what, value):
+    """What ctypes would take modulo 2**32."""
+    try:
+        right = 0 <= operator.index(value) < 1 << 31
+    except TypeError:
+        right = False
+    if not right:
+        raise StageError(f"{what} is {value!r}: expected a whole number from 0 to {(1 << 31) - 1}")
+
+
+def _fits(array, dtype):
+    """Whether it does, but for rounding."""
+    if array.dtype.kind not in "iu" or dtype.kind not in "iu" or numpy.can_cast(array.dtype, dtype):
+        return numpy.can_cast(array.dtype, dtype, "same_kind")
+    limits = numpy.iinfo(dtype)
+    return array.size == 0 or (limits.min <= int(array.min()) and int(array.max()) <= limits.max)
+
+
 # ---- the model ----
 
 _published = {}  # (pid, name): (handle, shapes)
@@ -393,15 +445,24 @@ def publish_model(name, model):
     publication. model: a torch.nn.Sequential of Linear, ReLU, Tanh, Sigmoid; or [(weight [outputs, inputs], bias or None, activation)]. The
     name is this process's until it ends, or withdraw_model()."""
     layers = [_layer(i, *layer) for i, layer in enumerate(_layers(model))]
+    if not layers:
+        raise StageError(f"model {name} has no layer: expected at least one")
     weights = numpy.concatenate([part.ravel() for weight, bias, _ in layers for part in (weight, bias)])
     shapes = [(weight.shape[1], weight.shape[0], activation) for weight, _, activation in layers]
     key = (os.getpid(), name)
-    if key not in _published:
-        _published[key] = _open_model(name, shapes), shapes
-    handle, known = _published[key]
+    handle, known = _published.get(key) or (_open_model(name, shapes), shapes)
     if shapes != known:
         raise StageError(f"model {name} was published with other layers: withdraw it first, or publish under another name")
-    _stage.check(_stage.library().ls_model_publish(handle, weights.ctypes.data, weights.size))
+    try:
+        _stage.check(_stage.library().ls_model_publish(handle, weights.ctypes.data, weights.size))
+    except StageError:
+        if key not in _published:  # the name is free for other layers
+            _stage.library().ls_model_close(handle)
+        raise
+    if key not in _published:
+        if not any(pid == os.getpid() for pid, _ in _published):
+            atexit.register(_withdraw_all)
+        _published[key] = handle, shapes
     return _stage.library().ls_model_generation(handle)
 
 
@@ -409,8 +470,6 @@ def _open_model(name, shapes):
     handle = ctypes.c_void_p()
     layers = (_stage.Dense * len(shapes))(*(_stage.Dense(*shape) for shape in shapes))
     _stage.check(_stage.library().ls_model_open(name.encode(), len(shapes), layers, ctypes.byref(handle)))
-    if not any(pid == os.getpid() for pid, _ in _published):
-        atexit.register(_withdraw_all)
     return handle
 
 

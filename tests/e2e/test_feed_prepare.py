@@ -94,6 +94,17 @@ class Feed(unittest.TestCase):
             self.assertTrue(told["by_tile_index"])
             self.assertTrue((self.shown(before, "--item", 3)[0] == self.shown(after, "--item", 3)[0]).all(), name)
 
+    def test_an_image_that_cannot_be_read_stops_no_other(self):
+        (self.folder / "in").mkdir()
+        for name in ("a.jpg", "c.jpg"):
+            Image.fromarray(picture(40, 30)).save(self.folder / "in" / name)
+        (self.folder / "in" / "b.jpg").symlink_to("nowhere.jpg")
+        answer = feed("index", self.folder / "in", "--out", self.folder / "out")
+        self.assertEqual((2, "", 1), (answer.returncode, answer.stdout, answer.stderr.count("\n")))
+        self.assertIn(f"1 of 3 images could not be read and are missing in {self.folder / 'out'}", answer.stderr)
+        self.assertIn("b.jpg: No such file", answer.stderr)
+        self.assertEqual(["a.jpg", "c.jpg"], sorted(path.name for path in (self.folder / "out").iterdir()))
+
     def test_a_rotated_image_is_not_turned(self):
         path = self.folder / "rotated.jpg"
         Image.fromarray(picture(120, 80)).save(path, exif=orientation(6))
@@ -123,6 +134,8 @@ class Feed(unittest.TestCase):
             self.assertEqual(1, answer.stderr.count("\n"), answer.stderr)
         answer = feed("show", self.folder / "cut.jpg", "--center")
         self.assertIn("truncated", answer.stderr)
+        (self.folder / "endless.jpg").write_bytes(good.read_bytes()[:-2])  # all pixels are there
+        self.assertTrue((self.shown(good, "--center")[0] == self.shown(self.folder / "endless.jpg", "--center")[0]).all())
         self.assertEqual(0, feed("show", bomb, "--max-pixels", 40_000_000).returncode)
 
     def test_a_measurement_leaves_bad_images_out_and_says_so(self):

@@ -23,8 +23,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::StatusOr<DataFile> file = files.Open(path);
   LS_CHECK(file.ok(), "{}", path);
   NearReader near(*file);
-  if (const auto members = ListTar(near); members.ok())
-    for (const TarMember& member : *members) LS_CHECK(member.offset + member.bytes <= size, "{}", member.name);
+  if (const auto list = ListTar(near); list.ok())
+    for (const TarMember& member : list->members) LS_CHECK(member.offset + member.bytes <= size, "{}", member.name);
   if (const auto entries = ListLmdb(*file); entries.ok())
     for (const LmdbEntry& entry : *entries) LS_CHECK(entry.offset + entry.bytes <= size, "{}", entry.key);
   return 0;

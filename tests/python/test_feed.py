@@ -430,6 +430,9 @@ class Feed(unittest.TestCase):
         self.assertIn('no label "1st"', self.refusal(where={"labels": ["1st"]}))
         self.assertIn("expected a range, a dict", self.refusal(where="label < 3"))
         self.assertIn("found recipe={", self.refusal(transform=[RandomResizedCrop(32), Flip(float("nan"))]))
+        for how in ({"job": "a\udcff"}, {"where": {"labels": ["\udcff"]}}):  # as Python has a name of bytes that are no UTF-8
+            self.assertIn("names (in UTF-8) and lists of them, found ", self.refusal(**how))
+        self.loader("é").close()
         self.assertIn("no data service answers", self.refusal(socket="/tmp/nobody.sock"))
         self.assertIn("no label", self.refusal(where={"labels": [f"n{number:08}" for number in range(25000)]}))
         self.assertIn("more than this system lets through at once", self.refusal(where={"labels": ["n" * (1 << 20)] * 8}))
@@ -461,7 +464,7 @@ class Feed(unittest.TestCase):
 
 class Tokens(unittest.TestCase):
     def test_windows_of_a_token_file(self):
-        tokens = numpy.arange(1000, dtype="<u2")
+        tokens = numpy.arange(64_500, 65_500, dtype="<u2")  # more than int16 holds
         with tempfile.TemporaryDirectory() as where:
             tokens.tofile(pathlib.Path(where, "text.bin"))
             with Service(pathlib.Path(where, "text.bin"), "--tokens", 32) as service:
@@ -470,6 +473,8 @@ class Tokens(unittest.TestCase):
                     for batch in loader:
                         self.assertEqual((len(batch), 33), batch.images.shape)
                         seen.update((int(i), row.tolist()) for i, row in zip(batch.ids, batch.images))
+                        self.assertEqual(torch.int32, batch.torch()[0].dtype)
+                        self.assertEqual(batch.images.tolist(), batch.torch()[0].tolist())
         self.assertEqual({i: tokens[32 * i : 32 * i + 33].tolist() for i in range(999 // 32)}, seen)
 
 
@@ -485,6 +490,22 @@ class Arrays(unittest.TestCase):
                         self.assertTrue(numpy.array_equal(rows[batch.ids], tensor.numpy()), dtype)
                         self.assertEqual(rows.dtype, tensor.numpy().dtype)
                         self.assertEqual(batch.images.__array_interface__["data"][0], tensor.data_ptr())
+
+    def batch_of(self, rows):
+        where = self.enterContext(tempfile.TemporaryDirectory())
+        numpy.save(pathlib.Path(where, "rows.npy"), rows)
+        service = self.enterContext(Service(pathlib.Path(where, "rows.npy")))
+        return self.enterContext(Loader("images", job="t", batch=4, socket=service.socket)).next_batch()
+
+    def test_numbers_that_torch_does_not_have_are_wider_or_an_error_that_names_the_way_out(self):
+        for dtype, wider in (("<u2", torch.int32), ("<u4", torch.int64)):
+            rows = numpy.iinfo(dtype).max - numpy.arange(24, dtype=dtype).reshape(4, 2, 3, 1)  # images would be channels last
+            batch = self.batch_of(rows)
+            tensor, _ = batch.torch()
+            self.assertEqual((wider, rows[batch.ids].transpose(0, 3, 1, 2).tolist()), (tensor.dtype, tensor.tolist()))
+        for dtype in ("<u8", "longdouble"):
+            with self.assertRaisesRegex(FeedError, r"torch has no numbers of (uint64|float128): take batch.images and convert them"):
+                self.batch_of(numpy.arange(12, dtype=dtype).reshape(4, 3)).torch()
 
     def test_what_torch_does_not_take_keeps_no_slot(self):
         def refuse(capsule):
@@ -502,6 +523,31 @@ class Arrays(unittest.TestCase):
 
 
 class Corrupt(unittest.TestCase):
+    def test_a_batch_of_which_no_item_can_be_prepared_is_an_error_that_says_why(self):
+        with tempfile.TemporaryDirectory() as copy:
+            shutil.copytree(folder, copy, dirs_exist_ok=True)
+            with Service(copy, "--threads", 1, "--cache", "12M") as service, Loader("images", job="a", batch=8, prefetch=2, socket=service.socket) as loader:
+                self.assertEqual(8, len(loader.next_batch()))
+                os.rename(copy, copy + ".gone")
+                try:
+                    with self.assertRaisesRegex(FeedError, r"epoch \d+, step \d+: none of the 8 items .* item \d+ \(.*\.jpg\): .*: No such file.* Mend"):
+                        for _ in range(2 * COUNT):  # some are in memory
+                            loader.next_batch()
+                    before = loader.state_dict()
+                    with self.assertRaises(FeedError):
+                        for _ in range(2 * COUNT):
+                            loader.next_batch()
+                    self.assertNotEqual(before, loader.state_dict())  # each call goes on
+                finally:
+                    os.rename(copy + ".gone", copy)
+                self.assertRegex(service.said(), r"warning: item \d+ \(.*\.jpg\) is left out: .*No such file.*; 1 so far")
+                while True:
+                    try:
+                        self.assertEqual(8, len(loader.next_batch()))
+                        break
+                    except FeedError:  # what was prepared before the folder came back
+                        pass
+
     def test_a_corrupt_photo_is_skipped_at_the_same_place_for_all_and_listed(self):
         with tempfile.TemporaryDirectory() as copy:
             shutil.copytree(folder, copy, dirs_exist_ok=True)

@@ -50,6 +50,16 @@ class Relayed(unittest.TestCase):
     def test_the_stream_is_that_of_the_service(self):
         self.assertEqual(self.undisturbed(20), stream_of(self.loader(self.here, beside=False), 20))
 
+    def test_why_a_batch_has_no_items_comes_along(self):
+        with tempfile.TemporaryDirectory() as damaged:
+            pathlib.Path(damaged, "0.jpg").write_bytes(b"no photo")
+            port = free_port()
+            with Service(damaged, "--listen", f"127.0.0.1:{port}"), Service(f"feed://127.0.0.1:{port}") as here:
+                loader = self.loader(here, batch=1)
+                for _ in range(3):  # each has its place in the stream
+                    with self.assertRaisesRegex(FeedError, r"none of the 1 items of this batch could be prepared\. item 0 \(0\.jpg\): .*\. Mend"):
+                        loader.next_batch()
+
     def test_ranks_on_two_machines_and_another_job_share(self):
         services = [self.here, self.relay()]
         ranks = [self.loader(service, "a", rank=rank, world=2, batch=4) for rank, service in enumerate(services)]

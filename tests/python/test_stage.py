@@ -146,10 +146,29 @@ class Streams(Room):
 
     def test_what_cannot_be_put_does_not_end_the_writer(self):
         with Writer("s", "float32", (2,), policy="latest", k=8) as writer, Stream("s") as stream:
-            with self.assertRaises(ValueError):
+            with self.error(StageError, "step 0 has values of <U7 that float32, which the stream has, would change"):
                 writer.put(0, ["no", "numbers"])
             writer.put(1, [1, 2])
             self.assertEqual([1], stream.steps())
+
+    def test_values_are_rounded_and_changed_in_no_other_way(self):
+        names = iter("abcdefgh")
+        for dtype, array in (("int32", [1.7, 2.2]), ("int32", [math.nan, 1]), ("int32", [1 << 40, 1]), ("uint8", numpy.array([300, 1])), ("uint8", [-1, 1]),
+                             ("int64", numpy.array([1 << 63, 1], "uint64")), ("float32", [1j, 2])):
+            with Writer(next(names), dtype, (2,), policy="latest", k=8) as writer:
+                with self.error(StageError, f"step 0 has values of {numpy.asarray(array).dtype} that {dtype}, which the stream has, would change", "array.astype"):
+                    writer.put(0, array)
+        for dtype, array in (("float32", [1, 2]), ("float32", [0.1, 2]), ("float16", numpy.array([0.1, 2])), ("uint8", [0, 255]), ("int32", numpy.array([-9, 9])),
+                             ("int32", numpy.array([1, 2], ">i4")), ("int64", torch.tensor([1, 2])), ("uint8", [True, False])):
+            with Writer("s", dtype, (2,), policy="latest", k=8) as writer, Stream("s") as stream:
+                writer.put(0, array)
+                numpy.testing.assert_array_equal([numpy.asarray(array).astype(dtype)], stream.get(0).array)
+
+    def test_a_folder_that_the_user_made_stays(self):
+        os.mkdir(self.room, 0o700)
+        Writer("s", "float32", (2,)).close()
+        self.assertEqual([], os.listdir(self.room))
+        os.rmdir(self.room)
 
     def test_a_release_does_not_wait_for_a_next(self):
         writer = Writer("s", "float32", (3, 5), k=1, timeout_s=30)
@@ -302,27 +321,25 @@ class Streams(Room):
         numpy.testing.assert_array_equal(field(99)[None], spill[99].array)
 
     def test_a_spill_file_that_is_larger_than_memory(self):
-        """Here with records that lie far apart, in a file of holes."""
+        """Here with two records that lie far apart, in a file of holes."""
         path, memory = os.path.join(self.folder, "all.spill"), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         with Writer("s", "float32", (3, 5), policy="replay", k=1, spill=path) as writer:
             for step in range(2):
                 writer.put(step, field(step))
         with open(path, "r+b") as file:
-            head = bytearray(file.read(Spill.HEAD))
-            stride, = struct.unpack_from("<Q", head, Spill._head.fields["record_stride"][1])
+            stride, = struct.unpack_from("<Q", file.read(Spill.HEAD), Spill._head.fields["record_stride"][1])
             file.seek(Spill.HEAD + stride)
-            second = file.read(stride)
-            struct.pack_into("<Q", head, Spill._head.fields["record_stride"][1], 4 * memory)
-            file.seek(0)
-            file.write(head)
-            file.seek(Spill.HEAD + 4 * memory)
+            second, far = bytearray(file.read(stride)), 4 * memory // stride
+            struct.pack_into("<Q", second, Spill._record.fields["index"][1], far)
+            file.seek(Spill.HEAD + far * stride)
             try:
                 file.write(second)
             except OSError as error:
                 self.skipTest(f"no file of that size: {error}")
         spill = Spill(path)
-        for step in range(2):
-            numpy.testing.assert_array_equal(field(step)[None], spill[step].array)
+        self.assertEqual(far + 1, len(spill))
+        for step, index in enumerate((0, far)):
+            numpy.testing.assert_array_equal(field(step)[None], spill[index].array)
 
     def test_a_spill_file_that_ends_in_the_middle_or_is_damaged(self):
         path = os.path.join(self.folder, "all.spill")
@@ -348,6 +365,29 @@ class Streams(Room):
         self.assertEqual(0, Spill(path)[0].step)
         with self.error(StageError, "step 1, index 1, is damaged"):
             Spill(path)[1]
+        spill = Spill(path)
+        step = spill[0]
+        os.truncate(path, line + 64)
+        with self.error(StageError, "index 2 is not there any more: the file has been cut short"):
+            spill[2]
+        os.truncate(path, 0)
+        numpy.testing.assert_array_equal(field(0)[None], step.array)
+
+    def test_a_spill_file_whose_head_is_damaged(self):
+        path = os.path.join(self.folder, "all.spill")
+        with Writer("s", "float32", (3, 5), policy="replay", k=1, spill=path) as writer:
+            writer.put(0, field(0))
+        with open(path, "rb") as file:
+            whole = file.read()
+        for at in {"dtype", "ndim", "ranks", "shape", "part_bytes", "part_stride", "record_stride"}:
+            at = Spill._head.fields[at][1]
+            for value in (-1, 0, 7, 99, 1 << 30):
+                damaged = bytearray(whole)
+                struct.pack_into("<i", damaged, at, value)
+                with open(path, "wb") as file:
+                    file.write(damaged)
+                with self.error(StageError, f"spill file {path} is damaged: its head has dtype "):
+                    Spill(path)
 
     def test_shards_and_a_dataset(self):
         writer = Writer("s", "float32", (2,), k=10, readers=2)
@@ -369,6 +409,10 @@ class Streams(Room):
             Writer("s", "complex64", (2,))
         with self.error(StageError, "k is 0"):
             Writer("s", "float32", (2,), k=0)
+        for how in ({"k": -1}, {"k": (1 << 32) + 8}, {"k": 2.5}, {"spare": 1 << 32}, {"readers": -1}, {"rank": 1 << 32}, {"ranks": (1 << 32) + 1}):
+            (what, value), = how.items()
+            with self.error(StageError, f"stream s: {what} is {value}: expected a whole number from 0 to 2147483647"):
+                Writer("s", "float32", (2,), **how)
         with self.error(StageError, "is no spill file"):
             Spill(__file__)
         with Writer("s", "float32", (2,)) as writer:
@@ -390,6 +434,11 @@ class Models(Room):
             stage.publish_model("m", [(numpy.ones((1, 2)), None, "gelu")])
         with self.error(StageError, "expected [outputs, inputs]"):
             stage.publish_model("m", [(numpy.ones((1, 2)), numpy.ones(2), "none")])
+        with self.error(StageError, "model m has no layer"):
+            stage.publish_model("m", [])
+        with self.error(StageError, "is not finite"):
+            stage.publish_model("m", [(numpy.full((3, 2), numpy.nan), None, "none")])  # and the name is free for other layers
+        self.assertFalse(os.path.exists(self.room))
         self.assertEqual(1, stage.publish_model("m", [(numpy.ones((1, 2)), None, "none")]))
         with self.error(StageError, "with other layers"):
             stage.publish_model("m", [(numpy.ones((1, 2)), None, "relu")])
