@@ -121,8 +121,9 @@ Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds) {
   std::vector<int64_t> places(log.communicators.size());
   for (const uint32_t one : in_order) {
     Round& round = of_collectives[one];
-    // Of others nothing is told but by the few of which they are after a long time.
-    const bool is_told = 2 * collectives.OpsOf(one) >= round.members;
+    // Of those that follow a long time of a few members alone, these tell.
+    const bool is_told = log.communicators[round.communicator].long_told_one_of == 0 ||
+                         AreNearlyAll(collectives.OpsOf(one), round.members);
     round.place = is_told ? places[round.communicator]++ : places[round.communicator];
     Order(round.parts);
     if (!AreNearlyAll(round.parts.size(), round.members)) round.parts.clear();

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "lockstep/detect/comm_rounds.h"
+#include "lockstep/detect/slow_group.h"
 #include "lockstep/detect/slow_link.h"
 #include "lockstep/detect/slow_rank.h"
 
@@ -87,6 +88,7 @@ SlownessVerdict JudgeSlowness(const trace::CommLog& log, const CommThresholds& t
   if (!AreEnough(rounds, thresholds)) return {{}, TooFew(log, rounds, thresholds)};
   SlownessVerdict verdict;
   verdict.findings = FindSlowRanks(log, rounds, thresholds);
+  if (verdict.findings.empty()) verdict.findings = FindSlowGroups(log, rounds, thresholds);
   SlowLinks links = FindSlowLinks(log, rounds, thresholds);
   const Known known = KnownOf(log, rounds);
   for (incident::Finding& link : links.findings) link.price.at_least = !known.all;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -16,7 +15,6 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "lockstep/base/median.h"
-#include "lockstep/detect/shared_work.h"
 
 namespace lockstep::detect {
 namespace {
@@ -35,10 +33,8 @@ struct Waited {
 };
 
 struct Excess {
-  Spans alone_ns{};                        // beyond what the members of the same collectives took
-  Spans longest_ns{};                      // of it, in one round
-  Spans shared_ns{}, longest_shared_ns{};  // and what the members of other collectives took alike (SharedWork)
-  bool is_shared = false;
+  Spans alone_ns{};    // beyond what the members of the same collectives took
+  Spans longest_ns{};  // of it, in one round
   Waited waited;
   absl::btree_map<uint32_t, int64_t> waited_for_ns;  // by the member that came in the middle; by communicator
   int64_t rounds = 0;
@@ -55,15 +51,13 @@ using ByRank = std::vector<std::pair<int, Excess>>;  // ascending
 
 // In the rounds of one communicator.
 struct ExcessInOne {
-  Spans alone_ns{}, longest_ns{}, shared_ns{}, longest_shared_ns{};
+  Spans alone_ns{}, longest_ns{};
   int64_t waited_for_ns = 0, rounds = 0;
   int64_t known = 0;  // those, too, of which nobody knows how long its members were alone
 };
 
-absl::flat_hash_map<std::pair<int, uint32_t>, ExcessInOne> ExcessByCommunicator(const trace::CommLog& log,
-                                                                                const Rounds& rounds) {
+absl::flat_hash_map<std::pair<int, uint32_t>, ExcessInOne> ExcessByCommunicator(const Rounds& rounds) {
   absl::flat_hash_map<std::pair<int, uint32_t>, ExcessInOne> all;  // by rank and communicator
-  SharedWork shared(log);
   std::vector<int64_t> alone, came;
   for (const Round& round : rounds.newest()) {
     alone.clear();
@@ -78,32 +72,26 @@ absl::flat_hash_map<std::pair<int, uint32_t>, ExcessInOne> ExcessByCommunicator(
     const int64_t into = round.began_ns - rounds.begin_ns;
     const size_t span =
         std::min(kSpans - 1, static_cast<size_t>(into * static_cast<int64_t>(kSpans) / rounds.length_ns()));
-    const std::vector<int64_t> shared_beyond = shared.Add(round, is_known ? usual : 0);
-    for (size_t i = 0; i < round.parts.size(); ++i) {
-      const Part& part = round.parts[i];
+    for (const Part& part : round.parts) {
       ExcessInOne& excess = all[{part.rank, round.communicator}];
       ++excess.known;
       if (!is_known) continue;
       const int64_t beyond = (part.alone_ns - usual) * round.stands_for;
-      excess.shared_ns[span] += shared_beyond[i];
-      excess.longest_shared_ns[span] = std::max(excess.longest_shared_ns[span], shared_beyond[i]);
       excess.alone_ns[span] += beyond;
       excess.longest_ns[span] = std::max(excess.longest_ns[span], beyond);
       excess.waited_for_ns += std::max<int64_t>(0, part.came_ns - middle) * round.stands_for;
       ++excess.rounds;
     }
   }
-  if (!shared.IsWhole())
-    for (auto& [of, excess] : all) excess.shared_ns = {};
   return all;
 }
 
 // A collective of which the rank's record, or too many others', are lost counts as those that are known do; but no more
 // of them than these are.
-ByRank ExcessOfRanks(const trace::CommLog& log, const Rounds& rounds) {
+ByRank ExcessOfRanks(const Rounds& rounds) {
   constexpr double kMost = 2;
   absl::flat_hash_map<int, Excess> of_ranks;
-  for (const auto& [of, in_one] : ExcessByCommunicator(log, rounds)) {
+  for (const auto& [of, in_one] : ExcessByCommunicator(rounds)) {
     if (in_one.rounds == 0) continue;
     const double told = static_cast<double>(rounds.told[of.second]) / static_cast<double>(in_one.known);
     const auto whole = [&](int64_t ns) {
@@ -113,8 +101,6 @@ ByRank ExcessOfRanks(const trace::CommLog& log, const Rounds& rounds) {
     for (size_t span = 0; span < kSpans; ++span) {
       excess.alone_ns[span] += whole(in_one.alone_ns[span]);
       excess.longest_ns[span] = std::max(excess.longest_ns[span], whole(in_one.longest_ns[span]));
-      excess.shared_ns[span] += in_one.shared_ns[span];
-      excess.longest_shared_ns[span] = std::max(excess.longest_shared_ns[span], in_one.longest_shared_ns[span]);
     }
     excess.waited_for_ns[of.second] = whole(in_one.waited_for_ns);
     excess.rounds += in_one.rounds;
@@ -123,21 +109,6 @@ ByRank ExcessOfRanks(const trace::CommLog& log, const Rounds& rounds) {
   ByRank ascending(std::make_move_iterator(of_ranks.begin()), std::make_move_iterator(of_ranks.end()));
   std::ranges::sort(ascending, {}, &ByRank::value_type::first);
   return ascending;
-}
-
-double ShareOf(int64_t part_ns, int64_t whole_ns) {
-  return static_cast<double>(part_ns) / static_cast<double>(whole_ns);
-}
-
-// Of ranks that are late with the other members of such a group; what chance adds up to is none.
-void AddShared(const Rounds& rounds, const CommThresholds& thresholds, ByRank& of_ranks) {
-  for (auto& [rank, excess] : of_ranks) {
-    excess.is_shared = ShareOf(Sum(excess.shared_ns), rounds.length_ns()) >= thresholds.slow_share;
-    for (size_t span = 0; excess.is_shared && span < kSpans; ++span) {
-      excess.alone_ns[span] += excess.shared_ns[span];
-      excess.longest_ns[span] = std::max(excess.longest_ns[span], excess.longest_shared_ns[span]);
-    }
-  }
 }
 
 // Each wait where it lies.
@@ -198,14 +169,25 @@ int64_t LostByAll(const Excess& excess, const trace::CommLog& log) {
   return lost;
 }
 
-// The rank and those that are late with it, since they send to each other outside of collectives.
+// The rank and those that are late with it, since they send to each other outside of collectives: its pipeline.
 std::set<int> PipelineOf(int rank, const trace::CommLog& log) {
-  const std::map<int, int> of = PipelinesOf(log);
-  std::set<int> pipeline = {rank};
-  const auto own = of.find(rank);
-  for (const auto& [other, one] : of)
-    if (own != of.end() && one == own->second) pipeline.insert(other);
+  std::map<int, std::set<int>> peers;
+  for (const trace::CommOp& op : log.ops)
+    if (op.direction != trace::Direction::kCollective && op.peer >= 0) peers[op.rank].insert(op.peer);
+  for (const trace::CommTransfer& transfer : log.transfers)
+    if (transfer.sequence == trace::CommTransfer::kAlone) peers[transfer.rank].insert(transfer.peer);
+  std::set<int> pipeline;
+  std::vector<int> next = {rank};
+  while (!next.empty()) {
+    const int one = next.back();
+    next.pop_back();
+    if (pipeline.insert(one).second) next.insert(next.end(), peers[one].begin(), peers[one].end());
+  }
   return pipeline;
+}
+
+double ShareOf(int64_t part_ns, int64_t whole_ns) {
+  return static_cast<double>(part_ns) / static_cast<double>(whole_ns);
 }
 
 // The rank is late by itself for `share` of the time. Also where the others of its pipeline pass that on, and so are as
@@ -314,65 +296,19 @@ class DataFindings {
   std::vector<incident::Finding> findings_;
 };
 
-struct SlowRank {
-  double share;
-  int rank;
-  bool is_shared;
-  incident::Finding finding;
-};
-
-// Members of one group that are late alike, or all ranks of a host, are one finding: of the host, where it has no
-// others.
-void JoinShared(const trace::CommLog& log, std::vector<SlowRank>& found) {
-  std::set<int> late_alike;
-  for (const SlowRank& one : found)
-    if (one.is_shared) late_alike.insert(one.rank);
-  std::set<int> joined;
-  for (SlowRank& one : found) {
-    if (!one.is_shared || joined.contains(one.rank)) continue;
-    std::set<int> group = {one.rank};
-    for (const trace::Communicator& communicator : log.communicators) {
-      const std::vector<int>& ranks = communicator.ranks;
-      if (std::ranges::find(ranks, one.rank) != ranks.end() &&
-          std::ranges::all_of(ranks, [&](int rank) { return late_alike.contains(rank); }))
-        group.insert(ranks.begin(), ranks.end());
-    }
-    const auto host = log.hosts.find(one.rank);
-    std::set<int> of_host;
-    if (host != log.hosts.end())
-      for (const auto& [rank, name] : log.hosts)
-        if (name == host->second) of_host.insert(rank);
-    if (std::ranges::includes(late_alike, of_host)) group.insert(of_host.begin(), of_host.end());
-    if (group.size() < 2) continue;
-    joined.insert(group.begin(), group.end());
-    incident::Finding& finding = one.finding;
-    finding.suspects.clear();
-    if (group == of_host)
-      finding.suspects.push_back({incident::Suspect::Kind::kNode, host->second});
-    else
-      for (const int rank : group) finding.suspects.push_back(incident::SuspectRank(RankId(rank)));
-    finding.evidence.front() = fmt::format(
-        "{:.1f} % of the time its ranks, {}, were all by themselves for longer than others before they met those",
-        100 * one.share, fmt::join(group, ", "));
-    one.is_shared = false;
-  }
-  std::erase_if(found, [&](const SlowRank& one) { return one.is_shared && joined.contains(one.rank); });
-}
-
 }  // namespace
 
 std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Rounds& rounds,
                                              const CommThresholds& thresholds) {
-  ByRank of_ranks = ExcessOfRanks(log, rounds);
+  ByRank of_ranks = ExcessOfRanks(rounds);
   if (of_ranks.empty()) return {};
   const int64_t whole = rounds.length_ns();
-  AddShared(rounds, thresholds, of_ranks);
   AddWaits(log, rounds, of_ranks);
   const Spans common = WaitedInCommon(of_ranks);
   std::vector<incident::Finding> findings = DataFindings(log, rounds, thresholds).Find(of_ranks, common);
   TakeWaitsOut(common, of_ranks);
   const Spread spread = SpreadOf(of_ranks, whole);
-  std::vector<SlowRank> found;
+  std::vector<std::pair<double, incident::Finding>> found;
   for (const auto& [rank, excess] : of_ranks) {
     const double share = ShareOf(excess.sum(), whole) - std::max(0.0, spread.middle);
     const double waited_for = ShareOf(excess.waited_for(), whole);
@@ -394,12 +330,11 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
                     100 * share, rank),
         fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for,
                     excess.rounds, static_cast<double>(whole) / 1e9)};
-    found.push_back({share, rank, excess.is_shared, std::move(finding)});
+    found.emplace_back(share, std::move(finding));
   }
-  std::ranges::stable_sort(found, std::greater(), &SlowRank::share);
-  JoinShared(log, found);
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   findings.reserve(findings.size() + found.size());
-  for (SlowRank& one : found) findings.push_back(std::move(one.finding));
+  for (auto& [share, finding] : found) findings.push_back(std::move(finding));
   return findings;
 }
 

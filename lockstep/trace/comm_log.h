@@ -21,8 +21,8 @@ struct Communicator {
   std::string description;  // "TENSOR_MODEL_PARALLEL_GROUP"
   std::vector<int> ranks;   // of the job, by their place in the communicator
   // Of its collectives one of so many is told, whichever its number picks (trail_file.h, Thin); and of those that
-  // follow a long time of the rank by itself.
-  int64_t told_one_of = 1, long_told_one_of = 1;
+  // follow a long time of the rank by itself, where they are others. 0: they aren't.
+  int64_t told_one_of = 1, long_told_one_of = 0;
   // Members that it has, where that is told: those of which no rank is known are not in `ranks`.
   size_t size = 0;
 
