@@ -341,8 +341,8 @@ class Builder {
   }
 
   // From where the step before ended, not from its own first op: what passes before that is the loading of data. And
-  // ranks that need not wait for the others begin before those have ended; but one that has not ended itself is in both
-  // steps at once, and both have that time.
+  // ranks that need not wait for the others begin before those have ended; but one that communicates before it has
+  // ended itself is in both steps at once, and both have that time.
   static int64_t CountedFrom(const std::vector<int64_t>& begins, const std::vector<int64_t>& last_ends) {
     int64_t from = *std::max_element(last_ends.begin(), last_ends.end());
     for (size_t rank = 0; rank < begins.size(); ++rank)
