@@ -63,8 +63,8 @@ double WaitsForSpare(double load, int spares);
 std::optional<int> EnoughSpares(const DowntimeSpec& spec);
 
 // {failures_per_day, downtime, useful, shares {lost_work, detect, diagnose, restart, no_spare, checkpoints}, checkpoint
-// {interval_s, best_interval_s, useful_at_best}, spares {given, enough, waiting [{spares, share}]}}; null: not asked;
-// of `enough`: no number is.
+// {interval_s, best_interval_s, useful_at_best}, spares {given, enough, waiting [{spares, share}]}, notes [text] (what
+// makes it inexact; not there if nothing)}; null: not asked; of `enough`: no number is.
 absl::StatusOr<Json> DowntimeReport(const DowntimeSpec& spec);
 
 }  // namespace lockstep::cost

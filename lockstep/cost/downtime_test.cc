@@ -184,6 +184,20 @@ TEST(Downtime, EnoughSparesAreNoMoreThanThat) {
   EXPECT_EQ((*DowntimeReport(spec))["spares"]["enough"], enough);
 }
 
+TEST(Downtime, SaysWhereWaitsForASpareAreOverestimated) {
+  const auto notes_at = [](double down, std::optional<int> spares) {
+    DowntimeSpec spec;
+    spec.between_failures = Seconds{36000};
+    spec.detect.value = down * 36000;
+    spec.spares = spares;
+    if (spares) spec.node_repair = Seconds{86400};
+    return DowntimeReport(spec).value().value("notes", Json::array()).dump();
+  };
+  EXPECT_EQ(notes_at(0.19, 1), "[]");
+  EXPECT_NE(notes_at(0.5, 1).find("down 0.5 times as long"), std::string::npos);
+  EXPECT_EQ(notes_at(0.5, {}), "[]") << "no wait is in it";
+}
+
 TEST(Downtime, SaysWhatIsWrong) {
   DowntimeSpec spec = Some();
   spec.failures = 3;

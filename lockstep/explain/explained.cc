@@ -47,9 +47,7 @@ absl::StatusOr<Explained> Explained::Read(const trace::JobFiles& files, const Op
       LS_ASSIGN_OR_RETURN(ranks.emplace_back(), trace::ReadChakra(path, options.rank));
     }
     LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::BuildChakraJob(std::move(ranks)));
-    Explained explained(std::move(job), options.threads);
-    AddDoubts(explained.job(), explained.state_->report);
-    return explained;
+    return Explained(std::move(job), options.threads);
   }
   if (files.kineto.empty() && files.run.empty()) {
     LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(files.meta));

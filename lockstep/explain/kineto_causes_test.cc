@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
+
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/synth/ddp.h"
@@ -131,6 +134,42 @@ TEST(OneSegment, ThatEndsTheStepLateIsNoLoadingOfData) {
   ASSERT_THAT(Names(causes), ElementsAre("worker", "gc"));
   EXPECT_EQ(causes[0].suspects[0].rank, 3);
   EXPECT_NEAR(causes[0].gain_s, 0.004, 0.0005);
+}
+
+// The host is so much ahead of the device, by its steps, and has the inputs of each step copied on a stream of their
+// own as soon as it comes to it.
+void LetHostRunAhead(trace::KinetoRank& rank, int64_t lead_ns) {
+  for (trace::DeviceOp& op : rank.ops) op.launch_ns -= lead_ns;
+  rank.streams.emplace_back("device 0 stream 27");
+  for (trace::ProfilerStep& step : rank.steps) {
+    step.begin_ns -= lead_ns;
+    rank.ops.push_back({step.begin_ns + 5'000, 300'000, step.begin_ns, 2, trace::kNoIndex});
+  }
+}
+
+TEST(HostThatRunsAhead, ChangesNothing) {
+  constexpr int kRanks = 4;
+  const auto explained = [](double lead_steps) {
+    std::vector<trace::KinetoRank> ranks;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks.push_back(TwiceReduced(rank, 1, 0));
+      const auto& steps = ranks.back().steps;
+      LetHostRunAhead(ranks.back(), std::llround(lead_steps * double(steps[1].begin_ns - steps[0].begin_ns)));
+    }
+    return trace::BuildKinetoJob(std::move(ranks), {}).value().job;
+  };
+  const trace::TracedJob usual = explained(0);
+  const double slowdown = WhatIf(usual).slowdown();
+  ASSERT_GT(slowdown, 1.3);
+  const trace::KinetoRank rank = TwiceReduced(0, 1, 0);
+  const auto span = static_cast<double>(rank.steps.back().begin_ns + rank.steps.back().duration_ns);
+  for (const double lead_steps : {0.0, 0.3, 0.6, 0.9, 1.5}) {
+    const trace::TracedJob job = explained(lead_steps);
+    EXPECT_NEAR(std::reduce(job.step_times.begin(), job.step_times.end(), 0.0), span / 1e9, 1e-5) << lead_steps;
+    EXPECT_NEAR(WhatIf(job).slowdown(), slowdown, 1e-4) << lead_steps;
+    const std::vector<Cause> causes = FindCauses(job, WhatIf(job)).found;
+    EXPECT_THAT(Names(causes), ElementsAre("worker", "gc")) << lead_steps;
+  }
 }
 
 }  // namespace

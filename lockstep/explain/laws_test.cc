@@ -125,5 +125,21 @@ TEST_P(Laws, AClockThatAllShareMayBeOff) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Laws, testing::Range(1, 25));
 
+// Of many ranks with few microbatches some have longer ones by chance.
+TEST(UnevenLengths, MakeNoWorkerSlow) {
+  const Fault uneven{.kind = FaultKind::kSequenceLength, .factor = 0.35};
+  for (const int microbatches : {2, 4}) {
+    const JobShape shape{.dp = 32, .pp = 1, .microbatches = microbatches, .steps = 40 / microbatches};
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      SCOPED_TRACE(testing::Message() << microbatches << " microbatches, seed " << seed);
+      EXPECT_EQ(TextOf(CausesOf(synth::Generate(shape, {uneven}, seed).value(), shape)), "sequence_length");
+      const Fault slow{.kind = FaultKind::kWorker, .dp = 5, .factor = 2};
+      // In what steps it is slow, chance has a say.
+      EXPECT_THAT(TextOf(CausesOf(synth::Generate(shape, {uneven, slow}, seed).value(), shape)),
+                  testing::MatchesRegex("(sequence_length, )?(transient_)?worker 5(, sequence_length)?"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::explain

@@ -14,8 +14,6 @@ namespace {
 constexpr double kSameLength = 0.9;      // correlation from which forward and backward vary together
 constexpr double kUnevenLengths = 0.02;  // variation of a worker's forward passes
 constexpr double kTellsPower = 0.05;     // variation from which noise does not flatten the power of the length
-constexpr double kMedianSpread = 1.25;   // the standard deviation of a median against that of a mean
-constexpr double kSurely = 4;            // standard deviations
 
 // How long each microbatch of each lane is, relative to what is usual; NaN: not there. With one stage, all segments are
 // of one microbatch.
@@ -66,13 +64,13 @@ class LengthsOn {
 // With one stage a worker that is slow in all steps looks like one whose microbatches are longer; but that much longer,
 // over all steps, they are not by chance.
 void LeaveOutWorkers(const Passes& passes, Lengths& lengths) {
+  const double usual = SpreadOfLanes(passes);
   for (int dp = 0; dp < passes.job().dp; ++dp) {
-    std::vector<double> in_lanes;
-    for (const size_t lane : passes.LanesOf(dp)) in_lanes.push_back(passes.InLane(0, 0, lane));
-    const auto [always, spread] = CenterOf(in_lanes);
-    const double by_chance = kMedianSpread * spread / std::sqrt(static_cast<double>(in_lanes.size()));
-    if (always < 1 + kSurely * by_chance) continue;
-    for (const size_t lane : passes.LanesOf(dp))
+    const std::vector<size_t>& lanes = passes.LanesOf(dp);
+    if (lanes.empty()) continue;
+    const double always = Ratio(passes, 0, 0, lanes);
+    if (always < 1 + ByChance(std::max(usual, SpreadOfLanes(passes, dp)), lanes.size())) continue;
+    for (const size_t lane : lanes)
       for (int i = 0; i < lengths.microbatches(); ++i) lengths.At(lane, i) /= always;
   }
 }

@@ -59,7 +59,7 @@ void AddAbsent(const trace::TracedJob& job, Notes& notes) {
     trace::Count(notes.counters, counter, workers.size());
     notes.texts.push_back(text + ": " + Listed(workers));
   };
-  add("workers_without_rows", without_rows,
+  add(kWorkersWithoutRows, without_rows,
       fmt::format("of {} of {} workers the trace has no rows, so nothing is said of them", without_rows.size(),
                   job.dp * job.pp));
   add("workers_without_all_steps", without_all,

@@ -8,9 +8,11 @@
 
 namespace lockstep::explain {
 
+inline constexpr char kWorkersWithoutRows[] = "workers_without_rows";
+
 struct Notes {
   std::vector<std::string> texts;
-  std::vector<trace::Counter> counters;  // workers_without_rows, workers_without_all_steps
+  std::vector<trace::Counter> counters;  // kWorkersWithoutRows, workers_without_all_steps
   bool clocks_disagree = false;          // and could not be mended
 };
 

@@ -1,6 +1,7 @@
 #include "lockstep/explain/pass_times.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <tuple>
 
@@ -21,6 +22,25 @@ double Ratio(const Passes& passes, int pass, int stage, const Lanes& lanes) {
   values.reserve(lanes.size());
   for (const size_t lane : lanes) values.push_back(passes.InLane(pass, stage, lane));
   return Median(std::move(values));
+}
+
+double SpreadOfLanes(const Passes& passes) {
+  std::vector<double> spreads;
+  for (int dp = 0; dp < passes.job().dp; ++dp)
+    if (!passes.LanesOf(dp).empty()) spreads.push_back(SpreadOfLanes(passes, dp));
+  return spreads.empty() ? 0 : Median(std::move(spreads));
+}
+
+double SpreadOfLanes(const Passes& passes, int dp) {
+  std::vector<double> in_lanes;
+  for (const size_t lane : passes.LanesOf(dp)) in_lanes.push_back(passes.InLane(0, 0, lane));
+  return RobustSpread(std::move(in_lanes));
+}
+
+double ByChance(double spread, size_t lanes) {
+  constexpr double kMedianSpread = 1.25;  // the standard deviation of a median against that of a mean
+  constexpr double kSurely = 4;           // standard deviations
+  return kSurely * kMedianSpread * spread / std::sqrt(static_cast<double>(lanes));
 }
 
 void Set(const Passes& passes, uint32_t op, size_t lane, double seconds, CellTimes& times) {

@@ -21,6 +21,12 @@ std::vector<CauseSuspect> MostPaused(const trace::TracedJob& job, const std::map
 double Ratio(const Passes& passes, int pass, int stage, const Lanes& lanes);
 // What an op takes of what is usual, in most of the lanes; 0: it is in none.
 double Ratio(const Passes& passes, uint32_t op, const Lanes& lanes);
+// How the lanes of a data-parallel rank vary in the first pass of the first stage, relative to what is usual; and those
+// of most ranks.
+double SpreadOfLanes(const Passes& passes, int dp);
+double SpreadOfLanes(const Passes& passes);
+// By how much the median of so many lanes may be off by chance: four standard deviations.
+double ByChance(double spread, size_t lanes);
 
 void Set(const Passes& passes, uint32_t op, size_t lane, double seconds, CellTimes& times);
 // The durations of a stage's passes in some lanes.

@@ -90,17 +90,18 @@ void Shorten(const std::string& prefix, Json& report, Json& more) {
   }
 }
 
-}  // namespace
-
-void AddDoubts(const trace::TracedJob& job, Json& report) {
-  auto verdict = report["verdict"].get<std::string>();
-  for (const trace::Counter& counter : job.counters) {
-    if (counter.name == trace::kRanksWithoutPeers)
-      verdict += fmt::format(", but for {} ranks with no other to compare them with", counter.count);
-    if (counter.name == trace::kAbsentRanks) verdict += ", as far as these ranks tell";
-  }
-  report["verdict"] = verdict;
+// Behind a verdict, by the counters of the report: whom nobody was held against, and whether ranks are absent.
+std::string Doubts(const Json& counters) {
+  std::string doubts;
+  if (counters.contains(trace::kRanksWithoutPeers))
+    doubts += fmt::format(", but for {} ranks with no other to compare them with",
+                          counters[trace::kRanksWithoutPeers].get<uint64_t>());
+  if (counters.contains(trace::kAbsentRanks) || counters.contains(kWorkersWithoutRows))
+    doubts += ", as far as these ranks tell";
+  return doubts;
 }
+
+}  // namespace
 
 void AddRanks(const trace::KinetoJob& traced, Json& report) {
   constexpr double kPerMicro = 1e3;  // ns
@@ -111,7 +112,6 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
     report["clocks"].push_back({{"rank", traced.ranks[i]},
                                 {"offset_us", traced.clocks[i].offset_ns / kPerMicro},
                                 {"error_us", traced.clocks[i].error_ns / kPerMicro}});
-  AddDoubts(traced.job, report);
   constexpr double kWorthAsking = 0.03;  // of a step
   constexpr size_t kMostAsked = 8;
   Unsettled unsettled = FindUnsettled(traced);
@@ -141,8 +141,11 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   Json json;
   json["job"] = job.name;
   const Notes notes = NotesOf(job);
+  Json counted = Json::object();
+  for (const auto* counters : {&job.counters, &notes.counters})
+    for (const trace::Counter& counter : *counters) counted[counter.name] = counter.count;
   json["verdict"] = Verdict(causes) + (trusted ? "" : ", but the replay misses much of the step") +
-                    (notes.clocks_disagree ? ", but clocks disagree" : "");
+                    (notes.clocks_disagree ? ", but clocks disagree" : "") + Doubts(counted);
   if (!notes.texts.empty()) json["notes"] = notes.texts;
   json["slowdown"] = analysis.slowdown();
   json["launch_slowdown"] = analysis.launch_slowdown();
@@ -171,9 +174,7 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   const bool tell = analysis.slowdown() >= kStraggles;
   json["m_w"] = tell ? Json(analysis.RemoveCostliest(workers).rem) : Json();
   json["m_s"] = tell ? Json(analysis.RemoveStage(job.pp - 1).rem) : Json();
-  json["counters"] = Json::object();
-  for (const auto* counters : {&job.counters, &notes.counters})
-    for (const trace::Counter& counter : *counters) json["counters"][counter.name] = counter.count;
+  json["counters"] = std::move(counted);
   return json;
 }
 

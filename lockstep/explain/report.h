@@ -23,18 +23,14 @@ namespace lockstep::explain {
 // which they are shares of, is below 1.03: shares of noise say nothing. wasted is of all GPUs in the traced steps.
 // Where the replay, with the delays at the begin of a step, misses the measured steps by more than 5 %, the verdict
 // says so, and `late_launches` names the op types whose delays account for most of it {name: T_nodelay with their
-// delays / T_nodelay}.
+// delays / T_nodelay}. It says, too, of how many ranks that nobody is held against them, and whether ranks are absent.
 Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& causes);
 
 // For a terminal: of long lists the first eight, which cost most, and in more_in_json {key: how many more there are}.
 Json Brief(const Json& report);
 
-// Of a job from files of its ranks: the verdict says of how many that nobody is held against them, and whether ranks
-// are absent.
-void AddDoubts(const trace::TracedJob& job, Json& report);
-
-// Of a job from profiler traces, beside that: "ranks" {given, of, absent [...], lacking_steps [...]} (the last not
-// there if none), "clocks" [{rank, offset_us, error_us}]; and, where communication with absent ranks may account for
+// Of a job from profiler traces, adds "ranks" {given, of, absent [...], lacking_steps [...]} (the last not there if
+// none), "clocks" [{rank, offset_us, error_us}]; and, where communication with absent ranks may account for
 // 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}, of which the verdict tells too. Where no collective
 // has all its members here, a rank that is not may as well have come late: then the causes are "ring_or_late_rank" and
 // "fabric_or_late_rank".

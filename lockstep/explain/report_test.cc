@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/explain/fleet_report.h"
@@ -20,6 +21,7 @@ using synth::Fault;
 using synth::FaultKind;
 using synth::JobShape;
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -217,6 +219,38 @@ TEST(Report, WorkersOfWhichThereAreNoRowsAreNoMembers) {
   EXPECT_EQ(report.dump().find("\"rank\":-1"), std::string::npos);
   EXPECT_EQ(report["counters"]["workers_without_rows"], 8);
   EXPECT_THAT(NotesOf(report), HasSubstr("of 8 of 24 workers the trace has no rows"));
+  EXPECT_THAT(report["verdict"].get<std::string>(), EndsWith(", as far as these ranks tell"));
+  EXPECT_EQ(Explain(synth::Generate(kShape, {kSlow}, 1).value()).report()["verdict"], "straggles");
+}
+
+trace::StragglerRows Without(trace::StragglerRows rows, const std::function<bool(const trace::StragglerRow&)>& lost) {
+  for (auto& piece : rows.pieces) std::erase_if(piece, lost);
+  return rows;
+}
+
+// What the others waited for it is no transfer.
+TEST(Report, OfASlowWorkerWhoseRowsAreLostNobodyElseIsNamed) {
+  const trace::StragglerRows rows = synth::Generate(kShape, {kSlow}, 1).value();
+  const Json whole = Explain(rows).report();
+  trace::StragglerRows absent =
+      Without(rows, [](const trace::StragglerRow& row) { return row.dp == kSlow.dp && row.stage == kSlow.stage; });
+  absent.ranks[0][3] = -1;
+  const Json without = Explain(std::move(absent)).report();
+  EXPECT_TRUE(without["causes"].empty()) << without["causes"];
+  EXPECT_EQ(without["verdict"], "healthy, but the replay misses much of the step, as far as these ranks tell");
+  EXPECT_GT(without["launch_slowdown"].get<double>(), whole["slowdown"].get<double>());
+
+  for (const bool in_all_steps : {false, true}) {
+    const Json report = Explain(Without(rows, [&](const trace::StragglerRow& row) {
+                          return row.dp == kSlow.dp && row.stage == kSlow.stage &&
+                                 row.type == trace::OpType::kGradsReduceScatter && (in_all_steps || row.step == 5);
+                        })).report();
+    EXPECT_GT(report["counters"]["unknown_transfers"], 0);
+    ASSERT_EQ(report["causes"].size(), 1U) << report["causes"];
+    EXPECT_EQ(report["causes"][0]["cause"], "worker");
+    EXPECT_NEAR(report["causes"][0]["gain_s"].get<double>(), whole["causes"][0]["gain_s"].get<double>(), 0.01);
+    EXPECT_NEAR(report["slowdown"].get<double>(), whole["slowdown"].get<double>(), 1e-3);
+  }
 }
 
 TEST(Report, TellsOfARankWhoseProfileBeganLater) {

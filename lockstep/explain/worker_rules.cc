@@ -30,8 +30,9 @@ std::pair<size_t, size_t> HighestRun(const std::vector<double>& values, double l
 
 class Worker {
  public:
-  Worker(const Passes& passes, int dp, int stage)
-      : passes_(passes), dp_(dp), stage_(stage), lanes_(passes.LanesOf(dp)) {
+  // spread: by which lanes vary by chance.
+  Worker(const Passes& passes, int dp, int stage, double spread)
+      : passes_(passes), dp_(dp), stage_(stage), spread_(spread), lanes_(passes.LanesOf(dp)) {
     slowness_.reserve(lanes_.size());
     for (const size_t lane : lanes_) slowness_.push_back(Slowness(lane));
   }
@@ -43,7 +44,8 @@ class Worker {
     const bool always = lanes.size() == lanes_.size();
     std::array<double, kPasses> ratios{};
     for (int pass = 0; pass < kPasses; ++pass) ratios[static_cast<size_t>(pass)] = Ratio(passes_, pass, stage_, lanes);
-    if (*std::max_element(ratios.begin(), ratios.end()) < kSlower) return std::nullopt;
+    const double slowest = *std::max_element(ratios.begin(), ratios.end());
+    if (slowest < kSlower || (always && slowest < 1 + ByChance(spread_, lanes_.size()))) return std::nullopt;
     Remedy remedy;
     std::string evidence;
     for (int pass = 0; pass < kPasses && passes_.HasPass(pass); ++pass) {
@@ -117,6 +119,7 @@ class Worker {
 
   const Passes& passes_;
   const int dp_, stage_;
+  const double spread_;
   const Lanes& lanes_;
   std::vector<double> slowness_;  // by lane
 };
@@ -125,9 +128,11 @@ class Worker {
 
 std::vector<Remedy> FindSlowWorkers(const Passes& passes) {
   std::vector<Remedy> found;
+  // Of one stage a worker may have longer sequences by chance; of several, the others tell.
+  const double spread = passes.job().pp == 1 ? SpreadOfLanes(passes) : 0;
   for (int dp = 0; dp < passes.job().dp; ++dp)
     for (int stage = 0; stage < passes.job().pp; ++stage)
-      if (auto remedy = Worker(passes, dp, stage).Find()) found.push_back(*std::move(remedy));
+      if (auto remedy = Worker(passes, dp, stage, spread).Find()) found.push_back(*std::move(remedy));
   return found;
 }
 

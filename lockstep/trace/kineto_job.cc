@@ -273,6 +273,7 @@ class Builder {
 
   // Times of the cells, in seconds since the begin of their step.
   void Fill() {
+    FindDoneBefore();
     TracedJob& job = out_.job;
     const size_t width = PipelineCount() * steps_.numbers.size();
     job.starts.assign(ops_.size() * width, 0.0F);
@@ -283,7 +284,7 @@ class Builder {
     for (size_t step = 0; step < steps_.numbers.size(); ++step) {
       const std::vector<int64_t> begins = Begins(step);
       const int64_t first = *std::min_element(begins.begin(), begins.end());
-      const bool follows = step > 0 && steps_.numbers[step] == steps_.numbers[step - 1] + 1;
+      const bool follows = Follows(step);
       const int64_t before = follows ? *std::max_element(last_ends.begin(), last_ends.end()) : first;
       const int64_t origin = std::min(first, before);
       const int64_t counted = follows ? CountedFrom(begins, last_ends) : first;
@@ -300,18 +301,48 @@ class Builder {
 
   // [rank]
   std::vector<int64_t> Begins(size_t step) const {
-    std::vector<int64_t> begins(ranks_.size(), INT64_MAX);
+    std::vector<int64_t> begins;
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const RankStep& ops = steps_.ops[step][rank];
-      for (const auto* list : {&ops.computes, &ops.collectives})
-        if (!list->empty()) begins[rank] = std::min(begins[rank], ranks_[rank].ops[list->front()].begin_ns);
+      int64_t& begin = begins.emplace_back(INT64_MAX);
+      if (done_[step][rank] < ops.computes.size()) begin = BeginOf(step, rank, done_[step][rank]);
+      if (!ops.collectives.empty()) begin = std::min(begin, ranks_[rank].ops[ops.collectives.front()].begin_ns);
+      if (begin == INT64_MAX) begin = EndBefore(step, rank);
     }
     return begins;
   }
 
+  // A host runs ahead: it has inputs copied for a step, beside the work of the step before. What a rank had done of a
+  // step while it was still in that, takes no time of the step. Of a step before which nothing was recorded, that is as
+  // much as in all others.
+  void FindDoneBefore() {
+    done_.assign(steps_.numbers.size(), std::vector<size_t>(ranks_.size()));
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      constexpr size_t kNone = ~size_t{0};
+      size_t least = kNone;
+      for (size_t step = 0; step < done_.size(); ++step) {
+        const std::vector<uint32_t>& computes = steps_.ops[step][rank].computes;
+        size_t& done = done_[step][rank];
+        while (done < computes.size() && ranks_[rank].ops[computes[done]].end_ns() <= EndBefore(step, rank)) ++done;
+        if (Follows(step)) least = std::min(least, done);
+      }
+      for (size_t step = 0; step < done_.size(); ++step)
+        if (!Follows(step) && least < kNone) done_[step][rank] = std::max(done_[step][rank], least);
+    }
+  }
+  bool Follows(size_t step) const { return step > 0 && steps_.numbers[step] == steps_.numbers[step - 1] + 1; }
+  // Of what the rank launched in earlier steps; INT64_MIN: nothing.
+  int64_t EndBefore(size_t step, size_t rank) const {
+    const uint32_t last = steps_.ops[step][rank].last_before;
+    return last == kNoIndex ? INT64_MIN : ranks_[rank].ops[last].end_ns();
+  }
+  int64_t BeginOf(size_t step, size_t rank, size_t compute) const {
+    return std::max(ranks_[rank].ops[steps_.ops[step][rank].computes[compute]].begin_ns, EndBefore(step, rank));
+  }
+
   // From where the step before ended, not from its own first op: what passes before that is the loading of data. And
-  // ranks that need not wait for the others begin before those have ended; but one that has not ended itself is in both
-  // steps at once, and both have that time.
+  // ranks that need not wait for the others begin before those have ended; but one that communicates before it has
+  // ended itself is in both steps at once, and both have that time.
   static int64_t CountedFrom(const std::vector<int64_t>& begins, const std::vector<int64_t>& last_ends) {
     int64_t from = *std::max_element(last_ends.begin(), last_ends.end());
     for (size_t rank = 0; rank < begins.size(); ++rank)
@@ -325,7 +356,7 @@ class Builder {
     const size_t role = steps_.role_of[rank], lane = LaneOf(step, rank);
     const size_t width = PipelineCount() * steps_.numbers.size();
     const std::vector<DeviceOp>& all = ranks_[rank].ops;
-    int64_t last = INT64_MIN;
+    int64_t last = EndBefore(step, rank);
     const auto put = [&](uint32_t op, int64_t begin, int64_t end) {
       const size_t cell = number_[op] * width + lane;
       out_.job.graph.absent[cell] = 0;
@@ -334,14 +365,14 @@ class Builder {
       last = std::max(last, end);
     };
     for (size_t i = 0; i < Segments(role); ++i) {
-      const size_t from = ops.cuts[i], to = ops.cuts[i + 1];
+      const size_t from = std::max(ops.cuts[i], done_[step][rank]), to = ops.cuts[i + 1];
       if (from >= to) continue;
+      const int64_t begin = BeginOf(step, rank, from);
       int64_t end = INT64_MIN;
       for (size_t k = from; k < to; ++k) end = std::max(end, all[ops.computes[k]].end_ns());
-      if (to < ops.computes.size()) end = std::min(end, all[ops.computes[to]].begin_ns);
-      put(first_op_[role] + static_cast<uint32_t>(i), all[ops.computes[from]].begin_ns, end);
-      TakeDataWaits(rank, lane, number_[first_op_[role] + static_cast<uint32_t>(i)], all[ops.computes[from]].begin_ns,
-                    end);
+      if (to < ops.computes.size()) end = std::min(end, BeginOf(step, rank, to));
+      put(first_op_[role] + static_cast<uint32_t>(i), begin, end);
+      TakeDataWaits(rank, lane, number_[first_op_[role] + static_cast<uint32_t>(i)], begin, end);
     }
     for (size_t i = 0; i < ops.collectives.size(); ++i) {
       const DeviceOp& op = all[ops.collectives[i]];
@@ -476,6 +507,7 @@ class Builder {
   std::vector<JobOp> ops_;
   std::vector<uint32_t> first_op_, first_collective_;  // [role]
   std::vector<uint32_t> number_;
+  std::vector<std::vector<size_t>> done_;          // [step][rank]: so many of its computes, before the step began
   bool wraps_ = false;                             // model chunks, around the pipeline
   uint64_t single_ = 0;                            // communications that met none
   std::vector<std::vector<size_t>> seen_awaited_;  // RoleForm::awaited_cut of each role, as it was seen

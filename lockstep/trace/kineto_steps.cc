@@ -17,6 +17,10 @@ int64_t OrderOf(const DeviceOp& op) { return op.launch_ns == kNoTime ? op.begin_
 // [step number] of one rank. A trace without steps is one.
 std::map<int64_t, RankStep> StepsOf(const KinetoRank& rank, uint64_t& outside) {
   std::map<int64_t, RankStep> steps;
+  uint32_t last = kNoIndex;
+  const auto ends_last = [&](uint32_t i) {
+    if (last == kNoIndex || rank.ops[i].end_ns() > rank.ops[last].end_ns()) last = i;
+  };
   for (uint32_t i = 0; i < rank.ops.size(); ++i) {
     const DeviceOp& op = rank.ops[i];
     int64_t number = 0;
@@ -26,6 +30,7 @@ std::map<int64_t, RankStep> StepsOf(const KinetoRank& rank, uint64_t& outside) {
       const bool in_last =
           behind == rank.steps.end() && OrderOf(op) >= rank.steps.back().begin_ns + rank.steps.back().duration_ns;
       if (behind == rank.steps.begin() || in_last) {
+        if (!in_last) ends_last(i);
         ++outside;
         continue;
       }
@@ -34,6 +39,8 @@ std::map<int64_t, RankStep> StepsOf(const KinetoRank& rank, uint64_t& outside) {
     (op.collective == kNoIndex ? steps[number].computes : steps[number].collectives).push_back(i);
   }
   for (auto& [number, step] : steps) {
+    step.last_before = last;
+    for (const auto* ops : {&step.computes, &step.collectives}) std::ranges::for_each(*ops, ends_last);
     std::stable_sort(step.computes.begin(), step.computes.end(),
                      [&](uint32_t a, uint32_t b) { return rank.ops[a].begin_ns < rank.ops[b].begin_ns; });
     std::stable_sort(step.collectives.begin(), step.collectives.end(),

@@ -19,6 +19,7 @@ struct RankStep {
   std::vector<uint32_t> computes;     // by begin
   std::vector<uint32_t> collectives;  // in the order in which they were launched
   std::vector<size_t> cuts;           // indices into computes: from 0 to their number, one more than segments
+  uint32_t last_before = kNoIndex;    // of what was launched in steps before, what ends last; kNoIndex: nothing was
 };
 
 // How the steps of some ranks look. Cuts are named by their place in RankStep::cuts.

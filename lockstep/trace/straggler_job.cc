@@ -12,6 +12,7 @@
 #include "lockstep/base/large_pages.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/pipeline.h"
+#include "lockstep/trace/unknown_transfers.h"
 #include "lockstep/trace/worker_clocks.h"
 
 namespace lockstep::trace {
@@ -294,6 +295,7 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   TimeSteps(job, threads);
   MeasureParts(job, threads);
   MendClocks(job, threads);
+  BoundUnknownTransfers(job);
   return job;
 }
 

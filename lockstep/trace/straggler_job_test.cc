@@ -79,7 +79,31 @@ TEST(TracedJob, AMissingLaneIsNoLane) {
   const auto job = Job(trace, 2);
   ASSERT_TRUE(job.ok()) << Message(job.status());
   EXPECT_THAT(job->graph.first_lane, ElementsAre(0, 2, 3));
-  EXPECT_EQ(Counters(*job), "absent_ranks=1 ");
+  EXPECT_EQ(Counters(*job), "absent_ranks=1 unknown_transfers=1 ");
+  EXPECT_THAT(Of(*job, job->transfers, OpType::kGradsReduceScatter), ElementsAre(1, 1, 1));
+}
+
+TEST(TracedJob, AWaitForWhoseRowIsMissingIsNoTransfer) {
+  std::string rows = DataParallelRows(2, 3);
+  const std::string gone = "1,0,1,20,grads-reduce-scatter,4,1,0,0,-1,-1\n";
+  ASSERT_NE(rows.find(gone), std::string::npos);
+  rows.erase(rows.find(gone), gone.size());
+  const auto job = Job(rows, 2);
+  ASSERT_TRUE(job.ok()) << Message(job.status());
+  EXPECT_THAT(Of(*job, job->transfers, OpType::kGradsReduceScatter), ElementsAre(1, 1, 1, 0, 1, 1));
+  EXPECT_EQ(Counters(*job), "absent_ops=1 unknown_transfers=1 ");
+}
+
+TEST(TracedJob, WhereNoTransferIsKnownItIsAsShortAsTheShortest) {
+  std::string rows = DataParallelRows(2, 2);
+  for (const std::string row : {"0,0,0,20,grads-reduce-scatter,3,", "1,0,1,20,grads-reduce-scatter,4,"}) {
+    const size_t seconds = rows.find(row) + row.size();
+    rows.replace(seconds, 1, rows[seconds] == '2' ? "1.5" : "0.5");
+  }
+  const auto job = Job(rows, 3);  // the third has no rows
+  ASSERT_TRUE(job.ok()) << Message(job.status());
+  EXPECT_THAT(Of(*job, job->transfers, OpType::kGradsReduceScatter), ElementsAre(0.5F, 0.5F, 0.5F, 0.5F));
+  EXPECT_EQ(Counters(*job), "absent_ranks=2 unknown_transfers=2 ");
 }
 
 TEST(TracedJob, ADuplicateRowIsRefused) {
