@@ -268,7 +268,12 @@ void Conductor::Carry(const Probe& probe) {
   } else {
     probe_ = WaitFor(probe.epoch, probe.at_most);
   }
-  for (int node = 0; node < nodes(); ++node) Tell(node, Asked(node, probe));
+  // An agent of this process begins at once, and listens elsewhere from then on: all rings are made before. Whoever is
+  // asked later tests only itself, for the others have begun without it.
+  std::vector<Probe> asked(nodes_.size(), probe);
+  if (probe.rung == Rung::kDiagnose)
+    for (int node = 0; node < nodes(); ++node) asked[static_cast<size_t>(node)].ring = fleet_->RingOf(node);
+  for (int node = 0; node < nodes(); ++node) Tell(node, Asked(node, asked[static_cast<size_t>(node)]));
 }
 
 // Whoever had the place is not heard any more, and what ran there counts as gone.

@@ -66,12 +66,19 @@ class SomeNodes : public testing::Test {
   FakeClock clock_;
   MemoryJournal journal_;
   Coordinator coordinator_{journal_, clock_};
-  std::vector<std::string> told_;  // "1: kill"
+  std::vector<std::string> told_;                            // "1: kill"
+  std::optional<Command> decided_;                           // instead of what the coordinator decides
+  std::function<void(int node, const Told& told)> at_once_;  // what an agent of this process does
   Conductor conductor_{state(),
                        clock_,
-                       {.decide = [this](const EventBody& body) { return *coordinator_.Handle(body); },
+                       {.decide =
+                            [this](const EventBody& body) {
+                              if (!decided_) return *coordinator_.Handle(body);
+                              return std::vector<Command>{*std::exchange(decided_, std::nullopt)};
+                            },
                         .tell =
                             [this](int node, const Told& told) {
+                              if (at_once_) at_once_(node, told);
                               if (Name(told) != "other") told_.push_back(fmt::format("{}: {}", node, Name(told)));
                             },
                         .carried = [](const Command&) {}}};
@@ -107,6 +114,23 @@ TEST_F(TwoNodes, AStopWaitsForNobodyWhosePlaceWasToBeGivenAway) {
   EXPECT_EQ(state().mode, Mode::kFinishing);
   Say(0, EventBody(EpochStopped{kFirst}));
   EXPECT_EQ(state().mode, Mode::kFinished);
+}
+
+// The agent of the node that leads hands its socket to its tests as soon as it is told, and says where it listens next.
+TEST_F(TwoNodes, AreToldTheSameRingThoughOneBeginsAtOnce) {
+  Run();
+  for (const int node : {0, 1}) Say(node, KeepsAt{"host", 7, 10 + node});
+  std::vector<std::vector<std::string>> rings;
+  at_once_ = [&](int node, const Told& told) {
+    const auto* command = std::get_if<Command>(&told);
+    const auto* probe = command != nullptr ? std::get_if<Probe>(command) : nullptr;
+    if (probe == nullptr) return;
+    rings.push_back(probe->ring);
+    if (node == 0) Say(0, KeepsAt{"host", 7, 20});
+  };
+  decided_ = Probe{kFirst, Rung::kDiagnose, 1, Seconds{5}};
+  conductor_.Handle(StopAsked{SIGTERM});
+  EXPECT_THAT(rings, ElementsAre(ElementsAre("host:10", "host:11"), ElementsAre("host:10", "host:11")));
 }
 
 class CountsOfTwoNodes : public TwoNodes {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 
 #include "lockstep/probe/peer_range.h"
 
@@ -26,6 +27,17 @@ std::vector<probe::NodeReport> Read(const std::vector<std::string>& texts) {
   return reports;
 }
 
+// Whoever was asked anew, or took a place meanwhile, tested only itself, and could not come where its neighbours
+// waited. Who says nothing at all is named for that.
+void ForgetWhoWasNotInTheRing(std::vector<probe::NodeReport>& reports) {
+  std::set<std::string> addresses;
+  for (const probe::NodeReport& report : reports) addresses.insert(report.address);
+  for (probe::NodeReport& report : reports)
+    std::erase_if(report.measurements, [&](const probe::Measurement& one) {
+      return !one.ok && !one.with.empty() && !addresses.contains(one.with);
+    });
+}
+
 Finding FindingOf(const probe::Finding& found, bool widespread) {
   Finding finding;
   finding.syndrome = incident::Syndrome::kMachineFault;
@@ -41,7 +53,8 @@ Finding FindingOf(const probe::Finding& found, bool widespread) {
 }  // namespace
 
 std::vector<Finding> FindingsOfTests(const std::vector<std::string>& texts) {
-  const std::vector<probe::NodeReport> reports = Read(texts);
+  std::vector<probe::NodeReport> reports = Read(texts);
+  ForgetWhoWasNotInTheRing(reports);
   const probe::Judgement judgement = probe::JudgePeers(reports);
   std::map<std::string, size_t> found_by;  // by test
   for (const probe::Finding& found : judgement.findings)

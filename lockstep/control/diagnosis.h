@@ -2,7 +2,8 @@
 //
 // Certain, so that a node may be evicted for it, is only what one node has against itself or against the others to the
 // bit: a wrong checksum, damaged words, a disk that is full. A rate below what healthy peers reach is, if their spread
-// was learnt and not assumed. What more than half of the nodes find wrong with themselves is no one's fault.
+// was learnt and not assumed. What more than half of the nodes find wrong with themselves is no one's fault. Nobody is
+// named for not coming who was not in the ring of its neighbours.
 #pragma once
 
 #include <string>

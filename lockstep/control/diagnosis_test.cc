@@ -62,6 +62,18 @@ TEST(Diagnosis, ASlowOneOfFewIsNamedAndNotCertain) {
   EXPECT_FALSE(findings[0].certain) << "the spread of so few is assumed";
 }
 
+std::string WithoutNeighbour(const std::string& node, const std::string& address, const std::string& missing) {
+  probe::NodeReport report{.node = node, .address = address, .isa = "avx2", .type = "two cores"};
+  report.measurements = {{.name = "neighbours.receive", .unit = "GB/s", .ok = false, .text = "late", .with = missing}};
+  return probe::ReportJson(report).dump();
+}
+
+TEST(Diagnosis, WhoTestedOnlyItselfIsNotMissedInTheRing) {
+  const std::string a = WithoutNeighbour("a", "host:1", "host:2");
+  EXPECT_THAT(FindingsOfTests({a, Report("b", 7, true)}), IsEmpty());
+  EXPECT_THAT(FindingsOfTests({a, WithoutNeighbour("b", "host:2", "host:1")}), SizeIs(1)) << "both were in it";
+}
+
 TEST(Diagnosis, GarbageSaysNothing) {
   std::vector<std::string> reports = Healthy(2);
   reports.push_back("{");

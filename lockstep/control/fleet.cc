@@ -377,11 +377,6 @@ std::vector<std::string> Fleet::RingOf(int node) const {
 }
 
 Told Fleet::Asked(int node, const Command& command) const {
-  if (const auto* probe = std::get_if<Probe>(&command); probe != nullptr && probe->rung == Rung::kDiagnose) {
-    Probe with_ring = *probe;
-    with_ring.ring = RingOf(node);
-    return Command(with_ring);
-  }
   if (!std::holds_alternative<ChooseRestore>(command)) return command;
   if (on_disk_) return *on_disk_;
   const std::optional<FetchKept>& fetch = nodes_[static_cast<size_t>(node)].fetch;

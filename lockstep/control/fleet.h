@@ -60,6 +60,8 @@ class Fleet {
   // What to tell a node that is back, for a command that is pending.
   Told Asked(int node, const Command& command) const;
   void Hear(int node, const KeepsAt& where);
+  // HOST:PORT of those with whom it tests the ways between them, where they listen now: after each test elsewhere.
+  std::vector<std::string> RingOf(int node) const;
   // Who keeps a node's checkpoints, and where, once that has been said.
   std::optional<std::pair<int, KeepsAt>> KeeperOf(int node) const;
   // Whose checkpoints this node keeps.
@@ -90,7 +92,6 @@ class Fleet {
   Progress progress() const;
 
  private:
-  std::vector<std::string> RingOf(int node) const;
   struct Node {
     bool spawned = false, stopped = false, paused = false, away = false, vacant = false;
     std::optional<LoopBegan> loop;

@@ -81,6 +81,7 @@ class Node {
   control::Join OwnJoin() const;
   void Tick();
   void TickFollowing();
+  std::string Meanwhile() const;
   Seconds Patience() const;
   void EndIfAllHeard();
   void Publish();
@@ -157,7 +158,7 @@ void Node::Follow(const std::string& address) {
           .lost =
               [this](const std::string& why) {
                 view_.Line(
-                    fmt::format("the coordinator at {} is out of reach ({}): training goes on", link_->address(), why));
+                    fmt::format("the coordinator at {} is out of reach ({}): {}", link_->address(), why, Meanwhile()));
               },
           .leads_another = [this](const std::string& why) { MeetStranger(why); }});
 }
@@ -165,8 +166,7 @@ void Node::Follow(const std::string& address) {
 // Its address is ours by mistake, or was given anew while our coordinator is away.
 void Node::MeetStranger(const std::string& why) {
   if (std::exchange(stranger_, why) == why) return;
-  view_.Line(
-      fmt::format("{} ({}): our coordinator is looked for further, and training goes on", why, link_->address()));
+  view_.Line(fmt::format("{} ({}): our coordinator is looked for further; {}", why, link_->address(), Meanwhile()));
 }
 
 control::Join Node::OwnJoin() const {
@@ -541,7 +541,13 @@ Json Node::Rehearse(const Json& request) {
 
 // ---- the loop ----
 
-// Without a coordinator. A standby has nothing to lose.
+// Without a coordinator. A standby has no ranks that could train on.
+std::string Node::Meanwhile() const {
+  if (spec_.place.node != control::kStandby) return "training goes on";
+  return fmt::format("this standby waits for it, at most {:g} s (--rdzv-conf join_timeout=SECONDS)", Patience().value);
+}
+
+// A standby has nothing to lose.
 Seconds Node::Patience() const {
   return spec_.place.node == control::kStandby ? options_.nodes.join_timeout : spec_.adoption;
 }
