@@ -241,6 +241,10 @@ void Conductor::TellSpawn(const Spawn& spawn, std::optional<int> only) {
   only ? Tell(*only, Command(complete)) : TellAll(Command(complete));
 }
 
+Conductor::Wait Conductor::WaitFor(EpochId epoch, Seconds at_most) const {
+  return {epoch, std::max(clock_.Now() + ToNanos(at_most), caught_up_)};
+}
+
 void Conductor::Carry(const KillEpoch& kill) {
   culprit_.reset();
   stuck_ = WaitFor(kill.epoch, state_.spec.policy.stuck_within);
@@ -373,8 +377,9 @@ void Conductor::WasAway(Nanos away) {
   const Nanos now = clock_.Now();
   for (int node = 0; node < nodes(); ++node)
     if (Of(node).standing == Standing::kLost) Of(node).since = now;
+  caught_up_ = now + ToNanos(kToCatchUp);
   for (std::optional<Wait>* wait : {&culprit_, &stop_, &stuck_, &probe_})
-    if (*wait) (*wait)->until = std::max((*wait)->until + away, now + ToNanos(kToCatchUp));
+    if (*wait) (*wait)->until = std::max((*wait)->until + away, caught_up_);
   replay_.WasAway(away);
   if (!state_.awaited.empty()) Handle(WaitInterrupted{now - away});
 }
