@@ -337,7 +337,7 @@ void Conductor::Tick() {
   replay_.Tick(now);
   TellCommit();
   if (const auto pending = fleet_->Pending(); std::exchange(pending_, pending) != pending) pending_since_ = now;
-  if (const std::optional<int> due = UpdateThatIsDue(state_, now)) Handle(UpdateDue{*due});
+  UpdateIfDue(now);
   GrowIfDue(now);
   LookForTheGone(now);
 }
@@ -442,6 +442,11 @@ void Conductor::TakeForGone(int node, Nanos now) {
   if (state_.spec.nodes != before) return;  // this number may be another one's now
   if (state_.awaited.contains(node)) Put(node, Standing::kLost, since);
   if (state_.mode == Mode::kFinishing) Handle(fleet_->Gone(node));
+}
+
+void Conductor::UpdateIfDue(Nanos now) {
+  const Nanos waited = IsUncommitted() ? now - ToNanos(kUntilWhole) : now;
+  if (const std::optional<int> due = UpdateThatIsDue(state_, waited)) Handle(UpdateDue{*due});
 }
 
 // Not before a checkpoint of this epoch is whole everywhere: less than the steps since then would be lost in vain.

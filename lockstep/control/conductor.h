@@ -22,6 +22,10 @@
 
 namespace lockstep::control {
 
+// So long a restart for an update alone is put off while no checkpoint becomes whole: it would cost the steps since the
+// last one.
+inline constexpr Seconds kUntilWhole{10};
+
 class Conductor {
  public:
   struct Listener {
@@ -140,6 +144,7 @@ class Conductor {
   void LoseTheStuck();
   void LookForTheGone(Nanos now);
   void TakeForGone(int node, Nanos now);
+  void UpdateIfDue(Nanos now);
   void GrowIfDue(Nanos now);
 
   void TellPending(int node, const Command& command);
