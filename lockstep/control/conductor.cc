@@ -241,6 +241,10 @@ void Conductor::TellSpawn(const Spawn& spawn, std::optional<int> only) {
   only ? Tell(*only, Command(complete)) : TellAll(Command(complete));
 }
 
+Conductor::Wait Conductor::WaitFor(EpochId epoch, Seconds at_most) const {
+  return {epoch, std::max(clock_.Now() + ToNanos(at_most), caught_up_)};
+}
+
 void Conductor::Carry(const KillEpoch& kill) {
   culprit_.reset();
   stuck_ = WaitFor(kill.epoch, state_.spec.policy.stuck_within);
@@ -338,7 +342,7 @@ void Conductor::Tick() {
   replay_.Tick(now);
   TellCommit();
   if (const auto pending = fleet_->Pending(); std::exchange(pending_, pending) != pending) pending_since_ = now;
-  if (const std::optional<int> due = UpdateThatIsDue(state_, now)) Handle(UpdateDue{*due});
+  UpdateIfDue(now);
   GrowIfDue(now);
   LookForTheGone(now);
 }
@@ -378,8 +382,9 @@ void Conductor::WasAway(Nanos away) {
   const Nanos now = clock_.Now();
   for (int node = 0; node < nodes(); ++node)
     if (Of(node).standing == Standing::kLost) Of(node).since = now;
+  caught_up_ = now + ToNanos(kToCatchUp);
   for (std::optional<Wait>* wait : {&culprit_, &stop_, &stuck_, &probe_})
-    if (*wait) (*wait)->until = std::max((*wait)->until + away, now + ToNanos(kToCatchUp));
+    if (*wait) (*wait)->until = std::max((*wait)->until + away, caught_up_);
   replay_.WasAway(away);
   if (!state_.awaited.empty()) Handle(WaitInterrupted{now - away});
 }
@@ -442,6 +447,11 @@ void Conductor::TakeForGone(int node, Nanos now) {
   if (state_.spec.nodes != before) return;  // this number may be another one's now
   if (state_.awaited.contains(node)) Put(node, Standing::kLost, since);
   if (state_.mode == Mode::kFinishing) Handle(fleet_->Gone(node));
+}
+
+void Conductor::UpdateIfDue(Nanos now) {
+  const Nanos waited = IsUncommitted() ? now - ToNanos(kUntilWhole) : now;
+  if (const std::optional<int> due = UpdateThatIsDue(state_, waited)) Handle(UpdateDue{*due});
 }
 
 // Not before a checkpoint of this epoch is whole everywhere: less than the steps since then would be lost in vain.

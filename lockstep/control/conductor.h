@@ -22,6 +22,10 @@
 
 namespace lockstep::control {
 
+// So long a restart for an update alone is put off while no checkpoint becomes whole: it would cost the steps since the
+// last one.
+inline constexpr Seconds kUntilWhole{10};
+
 class Conductor {
  public:
   struct Listener {
@@ -45,7 +49,8 @@ class Conductor {
   void Handle(const EventBody& body);
   void Tick();
   // This process itself was stopped for so long: who is lost had no chance to come back, and what is waited for may
-  // have come, and is only heard now. Written down where a node is awaited: that counts by the journal.
+  // have come, and is only heard now: the same holds of what comes to be waited for soon. Written down where a node is
+  // awaited: that counts by the journal.
   void WasAway(Nanos away);
   void Tell(int node, const Told& told);
   void TellAll(const Told& told);
@@ -132,13 +137,14 @@ class Conductor {
 
   void CountOnFrom(const Conductor& before);
   std::string TokenOf(int node) const;
-  Wait WaitFor(EpochId epoch, Seconds at_most) const { return {epoch, clock_.Now() + ToNanos(at_most)}; }
+  Wait WaitFor(EpochId epoch, Seconds at_most) const;
   void EndWaits(Nanos now);
   void EndProbe(EpochId epoch);
   void StopIsOverdue(EpochId epoch);
   void LoseTheStuck();
   void LookForTheGone(Nanos now);
   void TakeForGone(int node, Nanos now);
+  void UpdateIfDue(Nanos now);
   void GrowIfDue(Nanos now);
 
   void TellPending(int node, const Command& command);
@@ -164,6 +170,7 @@ class Conductor {
   Observed counted_before_;  // by agents that count anew, or no more
   int lost_ = 0;
   std::optional<Wait> culprit_, stop_, stuck_, probe_;
+  Nanos caught_up_;  // no wait ends before: this process was stopped, and what came meanwhile has yet to be heard
   bool carrying_ = false;
   std::vector<EventBody> later_;              // what follows from commands that are being carried out
   std::optional<Spawn> spawn_;                // the newest

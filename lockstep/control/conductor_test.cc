@@ -286,6 +286,21 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, WhoHadHisTimeBeforeIsStillGivenTheTimeTo
   EXPECT_EQ(state().mode, Mode::kFinished) << "none came anew";
 }
 
+// The death behind it is one that is only heard of now.
+TEST_F(ThreeNodesOfAStoppedCoordinator, NobodyIsNamedForALostConnectionBeforeAllCouldComeAnew) {
+  BeAway(Seconds{4.7});
+  RankExited lost;
+  lost.epoch = kFirst;
+  lost.rank = RankId(0);
+  lost.status.code = 1;
+  lost.exception = ExceptionInfo{"RuntimeError", "Connection closed by peer", "train.py:1 in main", true};
+  Say(0, EventBody(lost));
+  Pass(Seconds{3.9});
+  EXPECT_EQ(state().mode, Mode::kConfirming);
+  Pass(Seconds{0.2});
+  EXPECT_EQ(state().mode, Mode::kStopping);
+}
+
 TEST_F(ThreeNodesOfAStoppedCoordinator, NoPartIsAskedOfWhoHasYetToComeAnew) {
   conductor_.LeftUs(2);
   Say(0, FlushWanted{{kFirst, 3}});

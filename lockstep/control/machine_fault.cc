@@ -220,11 +220,21 @@ void LoseConnection(Turn& turn, Finding finding) {
   Ask(turn);
 }
 
-// Connections break while a process ends, which takes a moment: who left long before the first loss, or after that
-// moment, is not the cause.
-bool IsBehind(const Departure& exit, const Finding& loss) {
-  constexpr Seconds kSoon{5}, kToEnd{1};
-  return IsClean(exit.status) && exit.at - loss.since <= ToNanos(kToEnd) && loss.since - exit.at <= ToNanos(kSoon);
+// Who lost a connection was still in the step that the other one left in: that is told however late, after a long
+// forward pass or by a restartable function, which keeps a lost connection to itself for a while. Or in the next one:
+// who left may have done its part of a step without finishing it.
+bool LeftInItsStep(const State& state, const Departure& exit, const Finding& loss) {
+  const std::optional<RankId> loser = incident::RankOf(loss.suspects.front());
+  const bool tells = state.in_loop && !state.unseen;
+  return tells && loser && state.exits.contains(*loser) && state.exits.at(*loser).step <= exit.step + 1;
+}
+
+// Connections break while a process ends, which takes a moment: who left after that is not the cause, nor who left long
+// before the first loss, if the others trained on meanwhile or nobody knows of it.
+bool IsBehind(const State& state, const Departure& exit, const Finding& loss) {
+  constexpr Seconds kSoon{10}, kToEnd{1};  // PATIENCE_S of _restart.py, and as long again
+  if (!IsClean(exit.status) || exit.at - loss.since > ToNanos(kToEnd)) return false;
+  return loss.since - exit.at <= ToNanos(kSoon) || LeftInItsStep(state, exit, loss);
 }
 
 // Those that left as if the training were over, while others still waited for them.
@@ -233,7 +243,7 @@ Finding LeftEarly(const State& state, const Finding& loss) {
   finding.syndrome = Syndrome::kExit;
   finding.since = loss.since;
   for (const auto& [rank, exit] : state.exits)
-    if (IsBehind(exit, loss)) finding.suspects.push_back(incident::SuspectRank(rank));
+    if (IsBehind(state, exit, loss)) finding.suspects.push_back(incident::SuspectRank(rank));
   finding.evidence = {fmt::format("exit code 0{}, while others still trained: the script ended there",
                                   StepText(state, LastStepOf(state, finding), ""))};
   for (const auto* losers : {&loss.suspects, &loss.ambiguous_with})
@@ -258,7 +268,7 @@ void LeadWithFirstLoss(Turn& turn) {
       lead.ambiguous_with.insert(lead.ambiguous_with.end(), loss->suspects.begin(), loss->suspects.end());
   }
   findings.erase(losses, findings.end());
-  if (std::ranges::any_of(turn.state.exits, [&](const auto& one) { return IsBehind(one.second, lead); })) {
+  if (std::ranges::any_of(turn.state.exits, [&](const auto& one) { return IsBehind(turn.state, one.second, lead); })) {
     lead = LeftEarly(turn.state, lead);
     turn.state.fault.program_error = JudgeEarlyEnd(turn.state, lead);
   } else {

@@ -161,11 +161,34 @@ TEST(LostConnection, WhoLeftInPeaceBeforeIsNamed) {
 TEST(LostConnection, WhoLeftLongBeforeOrAfterIsNotTheCause) {
   for (const double left : {1.0, 13.96}) {
     Scenario job = Training();
-    if (left < 13) job.Hear(left + 9, Exit(1, 2, {0, 0}, {}, left));
-    job.Hear(13, LostPeer(1, 0, {}, 12.95));
+    if (left < 13) job.Hear(left + 9, InItsStep(Exit(1, 2, {0, 0}, {}, left), 3));
+    job.Hear(13, InItsStep(LostPeer(1, 0, {}, 12.95), 13));
     if (left > 13) job.Hear(13.97, Exit(1, 2, {0, 0}, {}, left));
     job.Hear(14, SecondaryGraceOver{EpochId(1)});
     EXPECT_EQ(Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(0))}) << left;
+  }
+}
+
+// As a restartable function loses it, after a while, or a forward pass that is long.
+TEST(LostConnection, WhoLeftInTheStepThatTheOthersAreStillInIsNamedHoweverLate) {
+  for (const int64_t step : {-1, 13}) {
+    Scenario job = Training();
+    job.Hear(12.95, InItsStep(Exit(1, 2, {0, 0}, {}, 12.9), std::max(step - 1, int64_t{-1})));
+    job.Hear(40, InItsStep(LostPeer(1, 0, {}, 39.95), step));
+    job.Hear(41, SecondaryGraceOver{EpochId(1)});
+    EXPECT_EQ(Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(2))}) << step;
+  }
+}
+
+TEST(LostConnection, OfAJobThatTellsNoStepsIsOfWhoLeftSoonBefore) {
+  for (const double lost : {10.0, 14.0}) {
+    Scenario job(FourRanks());
+    job.Hear(2, EpochSpawned{EpochId(1)});
+    job.Hear(3, Exit(1, 2, {0, 0}, {}, 3));
+    job.Hear(lost, LostPeer(1, 0, {}, lost));
+    job.Hear(lost + 1, SecondaryGraceOver{EpochId(1)});
+    const int named = lost < 13 ? 2 : 0;
+    EXPECT_EQ(Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(named))}) << lost;
   }
 }
 

@@ -302,6 +302,7 @@ void TakeCulprits(State& state, const Probed& event) {
   const Role role = event.rung == Rung::kDiagnose ? Role::kDiagnosis : Role::kReplay;
   for (const Finding& finding : event.findings) {
     Open(state).findings.push_back(finding);
+    Open(state).findings.back().since = state.now;  // a probe tells who, not since when
     if (!finding.certain) continue;
     const std::string why = finding.evidence.empty() ? incident::Headline(finding) : finding.evidence.front();
     for (const Suspect& suspect : finding.suspects)

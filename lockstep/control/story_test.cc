@@ -12,8 +12,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// A rank is killed twice in ten minutes on the one node of a job.
-Scenario TwoCrashes() {
+// A rank is killed twice in ten minutes on the one node of a job, which is tested then.
+Scenario TwoCrashes(const std::vector<incident::Finding>& found = {}) {
   JobSpec spec;
   spec.ranks = 4;
   Scenario job(std::move(spec));
@@ -25,7 +25,7 @@ Scenario TwoCrashes() {
   job.See(12, 18);
   job.Hear(20, Killed(2, 2, SIGKILL, Step(13, 19.5), 19.9));
   job.Hear(21, EpochStopped{EpochId(2)});
-  job.Hear(24, Probed{EpochId(2), Rung::kDiagnose});
+  job.Hear(24, Probed{EpochId(2), Rung::kDiagnose, found});
   job.Hear(24, RestoreChosen{EpochId(3), Checkpoint(2, 13), {}});
   job.ComeUp(25);
   job.See(14, 26);
@@ -52,6 +52,16 @@ TEST(Story, TellsWhatWasTriedAndRefused) {
   EXPECT_EQ(second["done"][1], "+4.000 s  stop-time diagnosis: nothing found");
   EXPECT_EQ(second["cost"]["decide_s"], 3.0);
   EXPECT_THAT(RenderText(second), HasSubstr("is a machine behind it?"));
+}
+
+TEST(Story, DatesWhatAProbeFoundToItsAnswer) {
+  incident::Finding slow;
+  slow.syndrome = incident::Syndrome::kMachineFault;
+  slow.suspects = {{incident::Suspect::Kind::kNode, "0"}};
+  slow.evidence = {"its memory is slow"};
+  const Json second = *Story(TwoCrashes({slow}).state, 2, At(30));
+  EXPECT_THAT(second["seen"].dump(), HasSubstr("\"+4.000 s  "));
+  EXPECT_THAT(second["seen"].dump(), HasSubstr("its memory is slow"));
 }
 
 // Back is only who was away.

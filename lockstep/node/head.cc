@@ -14,8 +14,7 @@
 namespace lockstep::node {
 namespace {
 
-constexpr Seconds kToComeBack{2};   // an agent whose coordinator is there again
-constexpr Seconds kUntilWhole{10};  // an update that is asked for at once
+constexpr Seconds kToComeBack{2};  // an agent whose coordinator is there again
 
 }  // namespace
 
@@ -173,7 +172,7 @@ Json Head::Update(control::UpdateAsked asked) {
   const bool hurries = asked.now && conductor_->IsUncommitted();
   if (hurries) {
     asked.now = false;
-    asked.within = kUntilWhole;
+    asked.within = control::kUntilWhole;
   }
   Handle(asked);
   const control::Update& newest = state().versions.back();
@@ -182,7 +181,7 @@ Json Head::Update(control::UpdateAsked asked) {
     listener_.line(
         fmt::format("version {} waits until a checkpoint is whole on all nodes, for {:g} s at most: a "
                     "restart would cost the steps since the last one",
-                    *hurried_, kUntilWhole.value));
+                    *hurried_, control::kUntilWhole.value));
   }
   Json versions = Status().value("versions", Json::array());
   return versions.empty() ? Json{{"error", "the coordinator can't write it down any more"}} : versions.back();
@@ -244,7 +243,7 @@ void Head::Tick() {
   TellRest(now);
   conductor_->Tick();
   if (coordinator_->holds()) return;  // nobody is told anything before the journal
-  Hurry();
+  Hurry(now);
   TickJudge(now);
   CompareWithPlan(now);
   TickScheduler();
@@ -303,12 +302,13 @@ void Head::TellUncommitted(Nanos now) {
 }
 
 // It need not wait any longer.
-void Head::Hurry() {
-  if (!hurried_ || conductor_->IsUncommitted()) return;
-  const control::VersionStage stage = state().versions[static_cast<size_t>(*hurried_)].stage;
-  if (stage == control::VersionStage::kCopying) return;
+void Head::Hurry(Nanos now) {
+  if (!hurried_) return;
+  const control::Update& update = state().versions[static_cast<size_t>(*hurried_)];
+  const bool waits = conductor_->IsUncommitted() && now < update.deadline;
+  if (waits || update.stage == control::VersionStage::kCopying) return;
   const int version = *std::exchange(hurried_, std::nullopt);
-  if (stage == control::VersionStage::kWaiting) Handle(control::UpdateDue{version});
+  if (update.stage == control::VersionStage::kWaiting) Handle(control::UpdateDue{version});
 }
 
 void Head::CompareWithPlan(Nanos now) {

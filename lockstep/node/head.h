@@ -102,7 +102,7 @@ class Head {
   void TellUncommitted(Nanos now);
   void TellRest(Nanos now);
   bool HaveAttendedLeft() const;
-  void Hurry();
+  void Hurry(Nanos now);
   void TickJudge(Nanos now);
   void CompareWithPlan(Nanos now);
   void TickScheduler();

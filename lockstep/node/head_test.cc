@@ -194,6 +194,29 @@ TEST_F(TrainingOnTwoNodes, AnUpdateAtOnceWaitsForACheckpointNotForLong) {
   EXPECT_EQ(head_.state().mode, control::Mode::kStopping);
 }
 
+TEST_F(TrainingOnTwoNodes, AnUpdateThatFallsDueWaitsForACheckpointThatIsNear) {
+  head_.Lost(1, "its connection was lost");
+  head_.Update({.env = {{"A", "1"}}, .within = Seconds{5}});
+  clock_.Advance(Seconds{5.1});
+  head_.Tick();
+  EXPECT_EQ(head_.state().mode, control::Mode::kRunning);
+  BackAgain(1);
+  Step(501);
+  for (const int node : {0, 1}) Hold(node, 501);
+  EXPECT_EQ(head_.state().mode, control::Mode::kStopping);
+}
+
+TEST_F(TrainingOnTwoNodes, AnUpdateThatFallsDueWaitsForACheckpointNotForLong) {
+  head_.Lost(1, "its connection was lost");
+  head_.Update({.env = {{"A", "1"}}, .within = Seconds{5}});
+  clock_.Advance(Seconds{14.9});
+  head_.Tick();
+  EXPECT_EQ(head_.state().mode, control::Mode::kRunning);
+  clock_.Advance(Seconds{0.2});
+  head_.Tick();
+  EXPECT_EQ(head_.state().mode, control::Mode::kStopping);
+}
+
 TEST_F(TrainingOnTwoNodes, AnUpdateAtOnceIsMadeAtOnceWhereCheckpointsAreWhole) {
   head_.Update({.env = {{"A", "1"}}, .now = true});
   EXPECT_EQ(head_.state().mode, control::Mode::kStopping);
