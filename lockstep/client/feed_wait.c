@@ -25,7 +25,7 @@ static struct ls_record record_of(const struct ls_trail* trail, const char* data
   record.kind = LS_RECORD_DATA;
   record.epoch = __atomic_load_n(&trail->origin.epoch, __ATOMIC_RELAXED);
   record.time_ns = time_ns;
-  record.body.data.rank = trail->origin.rank;
+  record.body.data.rank = __atomic_load_n(&trail->origin.rank, __ATOMIC_RELAXED);
   record.body.data.waits = 1;
   snprintf(record.body.data.data_set, sizeof record.body.data.data_set, "%s", data_set);
   return record;

@@ -73,7 +73,7 @@ int ls_collect_communicator(struct ls_trail* trail, uint64_t key) {
   if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
     fprintf(stderr,
             "lockstep: rank %u tells nothing of further communicators: it has made %u, for which a trail has room\n",
-            trail->origin.rank, LS_TRAIL_COMMUNICATORS);
+            __atomic_load_n(&trail->origin.rank, __ATOMIC_RELAXED), LS_TRAIL_COMMUNICATORS);
   return -1;
 }
 
@@ -88,7 +88,7 @@ ls_handle ls_collect_launched(struct ls_trail* trail, struct ls_record* op, uint
   note_libraries_at_times(trail, op->time_ns);
   body->communicator = communicator;
   body->tag = LS_NO_TAG;
-  body->rank = trail->origin.rank;
+  body->rank = __atomic_load_n(&trail->origin.rank, __ATOMIC_RELAXED);
   body->peer = body->waits_for = LS_NO_PEER;
   body->function = function;
   body->state = LS_OP_STARTED;

@@ -1,4 +1,5 @@
 // What happens when something goes wrong: who is the culprit, is there evidence enough, and is a restart of any use.
+#include <fmt/format.h>
 #include <string.h>
 
 #include <algorithm>

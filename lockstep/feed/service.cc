@@ -26,8 +26,9 @@ uint64_t HashOf(std::string_view text) {
 
 absl::StatusOr<std::vector<uint64_t>> ReadIds(std::vector<Fd> fds, uint64_t count) {
   struct stat info{};
-  if (fds.size() != 1 || fstat(fds[0].get(), &info) != 0 || info.st_size % sizeof(uint64_t) != 0 ||
-      static_cast<uint64_t>(info.st_size) / sizeof(uint64_t) != count)
+  const bool here = fds.size() == 1 && fstat(fds[0].get(), &info) == 0;
+  const auto bytes = static_cast<uint64_t>(info.st_size);
+  if (!here || bytes % sizeof(uint64_t) != 0 || bytes / sizeof(uint64_t) != count)
     return InvalidArgument("where: {} ids were to come beside the request, and did not", count);
   std::vector<uint64_t> ids(count);
   const std::span<std::byte> all = std::as_writable_bytes(std::span(ids));

@@ -1,5 +1,7 @@
 #include "lockstep/node/head.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -79,7 +79,8 @@ struct ls_trail* ls_own_trail_make(struct ls_own_trail* own, const char* source,
   /* A rank that enters its training function again is in another epoch. */
   if (made != NULL) {
     __atomic_store_n(&made->origin.epoch, number_in_environment(kEpoch, 0), __ATOMIC_RELAXED);
-    identify(&made->origin, made->origin.rank, made->origin.world, rank, size);
+    identify(&made->origin, __atomic_load_n(&made->origin.rank, __ATOMIC_RELAXED),
+             __atomic_load_n(&made->origin.world, __ATOMIC_RELAXED), rank, size);
   }
   if (made != NULL || directory == NULL || *directory == '\0') return made;
   const int before = errno;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "lockstep/reshape/open.h"
 
@@ -48,7 +49,7 @@ std::string RanksOf(const SavedTensor& tensor) {
   for (const Shard& shard : tensor.shards) ranks.insert(shard.rank);
   ranks.erase(-1);
   const std::vector<int> all(ranks.begin(), ranks.end());
-  const std::string shown = fmt::format("{}", fmt::join(all.begin(), all.begin() + std::min(kShown, all.size()), ", "));
+  const std::string shown = fmt::format("{}", fmt::join(std::span(all).first(std::min(kShown, all.size())), ", "));
   return all.size() <= kShown ? shown : fmt::format("{} and {} more", shown, all.size() - kShown);
 }
 

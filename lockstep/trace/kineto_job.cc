@@ -157,11 +157,11 @@ class Builder {
 
   // Ranks that do what no other does. The stages of a single pipeline are held against each other, and a rank given
   // alone was not meant to be.
-  int64_t RanksWithoutPeers() const {
+  uint64_t RanksWithoutPeers() const {
     if (ranks_.size() == 1 || (steps_.pipelines && PipelineCount() == 1)) return 0;
     std::vector<int64_t> ranks(steps_.roles.size());
     for (const size_t role : steps_.role_of) ++ranks[role];
-    return std::ranges::count(ranks, 1);
+    return static_cast<uint64_t>(std::ranges::count(ranks, 1));
   }
 
   // Any rank that has this role.

@@ -375,10 +375,10 @@ absl::StatusOr<std::vector<KinetoRank>> ReadRun(const std::string& directory) {
         directory);
   std::vector<KinetoRank> ranks;
   ranks.reserve(traces.size());
-  for (auto& [rank, trace] : traces) {
+  for (auto& [id, trace] : traces) {
     ranks.push_back(trace.Finish());
     std::ranges::copy_if(log.data_waits, std::back_inserter(ranks.back().data_waits),
-                         [rank = rank](const DataWait& wait) { return wait.rank == rank; });
+                         [rank = id](const DataWait& wait) { return wait.rank == rank; });
     std::ranges::stable_sort(ranks.back().data_waits, {}, &DataWait::boot_end_ns);
   }
   return ranks;
