@@ -541,11 +541,11 @@ class Corrupt(unittest.TestCase):
                 finally:
                     os.rename(copy + ".gone", copy)
                 self.assertRegex(service.said(), r"warning: item \d+ \(.*\.jpg\) is left out: .*No such file.*; 1 so far")
-                while True:
+                taken = 0
+                while taken < 8:  # less, or an error, of what was prepared before the folder came back
                     try:
-                        self.assertEqual(8, len(loader.next_batch()))
-                        break
-                    except FeedError:  # what was prepared before the folder came back
+                        taken = len(loader.next_batch())
+                    except FeedError:
                         pass
 
     def test_a_corrupt_photo_is_skipped_at_the_same_place_for_all_and_listed(self):
