@@ -2,10 +2,7 @@
 
 #include <sys/stat.h>
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -39,19 +36,12 @@ struct DumpFile {
   bool named = false;  // by itself, not by its directory
 };
 
-// The number behind "rank" in a file's name, or else its last one.
+// The last number of a file's name.
 std::optional<int> RankOfName(const std::string& path) {
   const std::string name = std::filesystem::path(path).filename().string();
-  constexpr std::string_view kRank = "rank", kDigits = "0123456789";
-  if (const size_t at = name.rfind(kRank); at != std::string::npos) {
-    size_t first = at + kRank.size();
-    if (first < name.size() && (name[first] == '_' || name[first] == '-' || name[first] == '.')) ++first;
-    const size_t end = std::min(name.find_first_not_of(kDigits, first), name.size());
-    if (end > first) return WholeNumber<int>(std::string_view(name).substr(first, end - first));
-  }
-  const size_t last = name.find_last_of(kDigits);
+  const size_t last = name.find_last_of("0123456789");
   if (last == std::string::npos) return std::nullopt;
-  const size_t before = name.find_last_not_of(kDigits, last);
+  const size_t before = name.find_last_not_of("0123456789", last);
   const size_t first = before == std::string::npos ? 0 : before + 1;
   return WholeNumber<int>(std::string_view(name).substr(first, last + 1 - first));
 }
@@ -86,14 +76,6 @@ std::string ShapeOf(const Json& entry) {
 
 OpState StateOf(const std::string& text) {
   return text == "completed" ? OpState::kCompleted : text == "started" ? OpState::kStarted : OpState::kScheduled;
-}
-
-// Of collectives: nobody's part is over before everybody's has begun.
-bool NeedsAll(std::string_view function) {
-  constexpr std::array<std::string_view, 7> kAll = {"all_reduce",     "allreduce", "all_gather", "allgather",
-                                                    "reduce_scatter", "barrier",   "all_to_all"};
-  return std::ranges::any_of(kAll,
-                             [&](std::string_view name) { return function.find(name) != std::string_view::npos; });
 }
 
 // "send 1->2", "recv 1<-2": places in the group.
@@ -150,7 +132,6 @@ class Collector {
     for (const CommOp& op : log_.ops)
       if (op.direction != Direction::kCollective) mixed[op.communicator] = true;
     std::erase_if(log_.counts, [&](const CommCount& count) { return mixed[count.communicator]; });
-    FindOtherMoments();
     FillUnknownMembers();
     Count(log_.counters, "ops_of_destroyed_groups", destroyed_);
     Count(log_.counters, "unreadable_entries", unreadable_);
@@ -222,33 +203,6 @@ class Collector {
 
   // All ranks are there when groups are made anew: whose last launch was before any began with the new one has launched
   // nothing in that. Times of hosts differ: they are not asked about a rank that launched in as many as any.
-  // What needs all members ends on nobody before the last of them has launched it. Whose dump is older than that, as
-  // one that was left by the incident before, tells of another moment.
-  void FindOtherMoments() {
-    std::map<std::pair<uint32_t, int>, int64_t> launched;  // by communicator and rank
-    std::map<uint32_t, int64_t> ended;
-    const auto raise = [](int64_t& newest, int64_t sequence) { newest = std::max(newest, sequence); };
-    for (const CommOp& op : log_.ops) {
-      if (op.direction != Direction::kCollective) continue;
-      raise(launched.try_emplace({op.communicator, op.rank}, -1).first->second, op.sequence);
-      if (op.state == OpState::kCompleted && NeedsAll(log_.functions[op.function]))
-        raise(ended.try_emplace(op.communicator, -1).first->second, op.sequence);
-    }
-    for (const CommCount& count : log_.counts)
-      raise(launched.try_emplace({count.communicator, count.rank}, -1).first->second, count.enqueued);
-    for (const auto& [of, sequence] : launched) {
-      const auto found = ended.find(of.first);
-      if (sequence < 0 || found == ended.end() || sequence >= found->second) continue;
-      log_.moving = true;
-      log_.blind_spot = fmt::format(
-          "the dumps are not of one moment: number {} of group {} has ended, but rank {} had launched no more than {} "
-          "when "
-          "it was dumped; is its dump an older one, or was the job running?",
-          found->second, log_.communicators[of.first].name, of.second, sequence);
-      return;
-    }
-  }
-
   void DropLeftBehind() {
     std::map<uint32_t, Anew> all;  // by communicator
     for (const auto& [user, use] : uses_)
@@ -332,7 +286,7 @@ class Collector {
     const std::string& function = log_.functions[op.function];
     const int64_t collective = IntegerAt(entry, "collective_seq_id", IntegerAt(entry, "seq_id", -1));
     const int64_t transfer = IntegerAt(entry, "p2p_seq_id", -1);
-    const bool is_transfer = BooleanAt(entry, "is_p2p", ParseTransfer(function).has_value());  // older ones don't say
+    const bool is_transfer = BooleanAt(entry, "is_p2p", false);
     const Batch batch{op.communicator, collective, transfer};
     if (function == "coalesced" && collective >= 0 && EndBatch(batch, op.state, is_transfer)) return;
     op.sequence = is_transfer ? transfer : collective;

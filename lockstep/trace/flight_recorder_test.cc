@@ -129,38 +129,6 @@ std::string DumpOf(const std::vector<Launches>& all) {
          entries + "]}";
 }
 
-// One that the incident before has left, say: an all_reduce ends on nobody before all have launched it.
-TEST_F(FlightRecorder, DumpsOfDifferentMomentsAreSaid) {
-  Write("rank_0", DumpOf({{0, "0", 20, 100}}));
-  Write("rank_1", DumpOf({{0, "0", 20, 100}}));
-  EXPECT_EQ(Read().value().blind_spot, "");
-  Write("rank_2", DumpOf({{1, "1", 3, 100}}));  // it is in another group alone
-  EXPECT_EQ(Read().value().blind_spot, "");
-  Write("rank_2", DumpOf({{2, "0", 9, 50}}));
-  const CommLog log = Read().value();
-  EXPECT_TRUE(log.moving);
-  EXPECT_THAT(log.blind_spot, HasSubstr("number 19 of group 0 has ended, but rank 2 had launched no more than 9"));
-}
-
-// As before torch told of it.
-TEST_F(FlightRecorder, TransfersAreToldByTheirNames) {
-  Write("rank_0", R"({"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": [{"record_id": 0, "pg_id": 0,
-      "process_group": ["0", ""], "collective_seq_id": 0, "p2p_seq_id": 1, "profiling_name": "nccl:recv 0<-1",
-      "state": "scheduled"}]})");
-  const CommLog log = Read().value();
-  ASSERT_EQ(log.ops.size(), 1U);
-  EXPECT_EQ(log.ops[0].direction, Direction::kReceive);
-  EXPECT_EQ(log.ops[0].peer, 1);
-}
-
-TEST_F(FlightRecorder, TheRankIsTheNumberBehindItsName) {
-  for (const char* name : {"nccl_trace_rank_1_node10", "rank1.2026-11-28", "node3_rank-1", "dump_1"}) {
-    Write(name, DumpOf({{0, "0", 2, 100}}));
-    EXPECT_THAT(Read().value().reported, ElementsAre(1)) << name;
-    std::filesystem::remove(folder_ / name);
-  }
-}
-
 TEST_F(FlightRecorder, LeavesOutWhatWasLaunchedInGroupsThatWereDestroyed) {
   Write("rank_0", DumpOf({{0, "0", 5, 100}, {1, "1", 5, 100}, {2, "0", 3, 200}}));
   Write("rank_1", DumpOf({{0, "0", 4, 101}, {3, "0", 3, 200}}));  // it is in other groups besides
