@@ -104,6 +104,8 @@ std::vector<Finding> FindMismatches(const Standing& standing) {
     std::map<std::string, std::vector<int>> by_text;
     for (const Call& call : of_ranks) by_text[call.text].push_back(call.rank);
     if (by_text.contains("coalesced")) continue;  // some have launched all of a batch, others a part
+    // Calls come rank by rank: what one makes several of is a batch whose end is not told.
+    if (std::ranges::adjacent_find(of_ranks, {}, &Call::rank) != of_ranks.end()) continue;
     if (by_text.size() < 2 || !told.insert(op.first).second) continue;
     const auto most = std::max_element(by_text.begin(), by_text.end(),
                                        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });

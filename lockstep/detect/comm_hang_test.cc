@@ -185,6 +185,35 @@ TEST(CommHang, NothingIsCertainOfAJobThatMoved) {
   EXPECT_THAT(diagnosis.findings[0].probe, HasSubstr("second look"));
 }
 
+TEST(CommHang, OfAJobThatMovedNobodyKnowsWhetherItIsWell) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 9, 9 + rank % 2);
+  EXPECT_EQ(DiagnosisReport(job.Diagnose(), job.log())["healthy"], false);
+  job.log().moving = true;
+  const Json report = DiagnosisReport(job.Diagnose(), job.log());
+  EXPECT_TRUE(report["healthy"].is_null());
+  EXPECT_EQ(report["verdicts"].size(), 1U) << "it is told of, to be looked at again";
+  // Unless what is under way was launched moments ago.
+  for (trace::CommOp& op : job.log().ops)
+    if (op.state != OpState::kCompleted) op.age_ns = 100'000'000;
+  EXPECT_THAT(job.Diagnose().findings, IsEmpty());
+}
+
+// Several of one number on a rank are launched together.
+TEST(CommHang, ABatchWhoseEndIsNotToldIsNoMismatch) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) {
+    job.Add(world, rank, 1, "all_reduce", OpState::kScheduled);
+    job.Add(world, rank, 1, "_all_gather_base", OpState::kScheduled);
+  }
+  EXPECT_EQ(job.Diagnose().findings.at(0).syndrome, Syndrome::kCommunicationHang);
+  job.Add(world, 0, 2, "all_reduce", OpState::kScheduled);
+  job.Add(world, 1, 2, "broadcast", OpState::kScheduled);
+  EXPECT_EQ(job.Diagnose().findings.at(0).syndrome, Syndrome::kMismatched);
+}
+
 // What failed was under way for as long as its time was, and is over.
 TEST(CommHang, AFailedOpDoesNotMakeWhatJustBeganAHang) {
   Job job;
