@@ -17,6 +17,7 @@
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/dump.h"
+#include "lockstep/trace/dump_moments.h"
 
 namespace lockstep::trace {
 namespace {
@@ -36,14 +37,21 @@ struct DumpFile {
   bool named = false;  // by itself, not by its directory
 };
 
-// The last number of a file's name.
+constexpr std::string_view kRankRule =
+    "the rank is the number behind \"rank\" in a file's name, as in rank_3.json, or else the last number of it";
+
 std::optional<int> RankOfName(const std::string& path) {
+  constexpr std::string_view kDigits = "0123456789";
   const std::string name = std::filesystem::path(path).filename().string();
-  const size_t last = name.find_last_of("0123456789");
-  if (last == std::string::npos) return std::nullopt;
-  const size_t before = name.find_last_not_of("0123456789", last);
-  const size_t first = before == std::string::npos ? 0 : before + 1;
-  return WholeNumber<int>(std::string_view(name).substr(first, last + 1 - first));
+  const size_t word = name.rfind("rank");
+  size_t first = word == std::string::npos ? word : name.find_first_not_of("_-.=", word + 4);
+  if (first == std::string::npos || name.find_first_of(kDigits, first) != first) {
+    const size_t last = name.find_last_of(kDigits);
+    if (last == std::string::npos) return std::nullopt;
+    first = name.find_last_not_of(kDigits, last) + 1;  // none: from the beginning
+  }
+  const size_t end = std::min(name.find_first_not_of(kDigits, first), name.size());
+  return WholeNumber<int>(std::string_view(name).substr(first, end - first));
 }
 
 bool LooksLikeADump(const std::string& path) {
@@ -96,36 +104,47 @@ std::optional<Transfer> ParseTransfer(std::string_view name) {
 // Puts the dumps of all ranks into one log.
 class Collector {
  public:
-  absl::Status Add(int rank, const Json& dump) {
+  absl::Status Add(int rank, const Json& dump, int64_t written_ns) {
     const Json& entries = At(dump, "entries");
+    if (dump.is_array())
+      return InvalidArgument(
+          "a bare list; expected a dump of PyTorch's Flight Recorder, an object that has such a list as \"entries\"");
     if (!entries.is_array())
       return InvalidArgument("no list \"entries\"; expected a dump of PyTorch's Flight Recorder");
     ReadGroups(dump);
+    LS_RETURN_IF_ERROR(CheckRank(rank));
     std::map<std::string, std::string> name_of_id;  // of groups, as pg_status numbers them
     const uint64_t unreadable = unreadable_, without_peer = without_peer_;
     batch_of_.clear();
     id_of_.clear();
-    int64_t last = -1;
+    kinds_.clear();
+    std::set<int64_t> records;
+    bool some_ended = false;
     for (const Json& entry : entries) {
       Take(rank, entry, name_of_id);
-      last = std::max(last, IntegerAt(entry, "record_id", INT64_MAX));
+      records.insert(IntegerAt(entry, "record_id", INT64_MAX));
+      some_ended = some_ended || StateOf(TextAt(entry, "state")) == OpState::kCompleted;
     }
+    const bool open_alone = !some_ended && LacksEnded(records, dump);
+    DumpMoment moment = MomentOf(written_ns);
+    if (open_alone) EndBatches(records, At(dump, "pg_status"));
     DropDestroyed(rank);
     if (!entries.empty() && unreadable_ - unreadable == entries.size())
       return InvalidArgument("none of its {} entries tells its process group and number", entries.size());
     ReadCounts(rank, dump, std::move(name_of_id));
     log_.reported.push_back(rank);
+    moments_[rank] = std::move(moment);
     // Old ones are overwritten, and ended ones may be left out.
-    if (std::cmp_equal(last, entries.size() - 1) && without_peer_ == without_peer) log_.whole.insert(rank);
+    const bool all_told = !open_alone && (records.empty() || std::cmp_equal(*records.rbegin(), entries.size() - 1));
+    if (all_told && without_peer_ == without_peer) log_.whole.insert(rank);
     return absl::OkStatus();
   }
 
-  CommLog Finish(int64_t first_written_ns) {
-    int64_t newest = -1;
-    for (const CommOp& op : log_.ops) newest = std::max(newest, op.created_ns);
+  const std::map<int, DumpMoment>& moments() const { return moments_; }
+
+  CommLog Finish() {
     DropLeftBehind();
-    const int64_t still_ns = first_written_ns - newest;
-    log_.moving = newest >= 0 && still_ns < kStillNs && still_ns > -kWrittenWithinNs;
+    FindMotion();
     std::sort(log_.reported.begin(), log_.reported.end());
     // A communicator's counters count its collectives, unless it has transfers too: then the last of either.
     std::vector<bool> mixed(log_.communicators.size());
@@ -133,6 +152,7 @@ class Collector {
       if (op.direction != Direction::kCollective) mixed[op.communicator] = true;
     std::erase_if(log_.counts, [&](const CommCount& count) { return mixed[count.communicator]; });
     FillUnknownMembers();
+    FindAbsentDevices();
     Count(log_.counters, "ops_of_destroyed_groups", destroyed_);
     Count(log_.counters, "unreadable_entries", unreadable_);
     Count(log_.counters, "transfers_without_peer", without_peer_);
@@ -149,6 +169,37 @@ class Collector {
   // Communicator and both numbers: alike only for what is launched together.
   using Batch = std::tuple<uint32_t, int64_t, int64_t>;
   static constexpr Batch kEnded{UINT32_MAX, -1, -1};
+
+  // What a dump tells to have been launched in a group: the newest numbers.
+  struct Kinds {
+    int64_t collectives = 0, transfers = 0;
+  };
+
+  // Of the dump that is being read.
+  DumpMoment MomentOf(int64_t written_ns) const {
+    DumpMoment moment{written_ns, -1, {}};
+    for (size_t i = log_.ops.size() - batch_of_.size(); i < log_.ops.size(); ++i)
+      moment.newest_ns = std::max(moment.newest_ns, log_.ops[i].created_ns);
+    if (const auto world = groups_.find("0"); world != groups_.end()) moment.world = world->second.ranks;
+    std::sort(moment.world.begin(), moment.world.end());
+    return moment;
+  }
+
+  // Of a job that moved it counts for how long an op had been under way.
+  void FindMotion() {
+    int64_t written = INT64_MAX, newest = -1;
+    for (const auto& [rank, moment] : moments_) {
+      written = std::min(written, moment.written_ns);
+      newest = std::max(newest, moment.newest_ns);
+    }
+    const int64_t still_ns = written - newest;
+    log_.moving = newest >= 0 && still_ns < kStillNs && still_ns > -kWrittenWithinNs;
+    if (!log_.moving) return;
+    log_.blind_spot = "the job was moving when it was dumped: look again some seconds later";
+    for (CommOp& op : log_.ops)
+      if (op.state != OpState::kCompleted && op.created_ns >= 0)
+        op.age_ns = std::max<int64_t>(0, moments_.at(op.rank).written_ns - op.created_ns);
+  }
 
   // What a rank launched in the newest group of a name and ranks, and before in others: wall times.
   struct Use {
@@ -226,6 +277,17 @@ class Collector {
     std::erase_if(log_.counts, is_left);
   }
 
+  // Where ops are timed, a device that comes to one is seen to.
+  void FindAbsentDevices() {
+    std::set<std::pair<uint32_t, int64_t>> begun;
+    const auto number = [](const CommOp& op) { return std::pair(op.communicator, op.sequence); };
+    for (const CommOp& op : log_.ops)
+      if (op.direction == Direction::kCollective && op.state == OpState::kStarted) begun.insert(number(op));
+    for (CommOp& op : log_.ops)
+      op.awaits_device =
+          op.direction == Direction::kCollective && op.state == OpState::kScheduled && begun.contains(number(op));
+  }
+
   // Where no dump tells the ranks of a group: the default one has all, others at least those that used it.
   void FillUnknownMembers() {
     std::map<uint32_t, std::set<int>> users;
@@ -242,6 +304,16 @@ class Collector {
     const Json& config = At(dump, "pg_config");
     if (!config.is_object()) return;
     for (const auto& [name, group] : config.items()) groups_[name] = {name, TextAt(group, "desc"), RanksOf(group)};
+  }
+
+  // A process tells of the groups that it is in.
+  absl::Status CheckRank(int rank) const {
+    const auto may_hold = [rank](const auto& group) {
+      const std::vector<int>& ranks = group.second.ranks;
+      return ranks.empty() || std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+    };
+    if (groups_.empty() || std::any_of(groups_.begin(), groups_.end(), may_hold)) return absl::OkStatus();
+    return InvalidArgument("rank {}, as its name has it, is in none of its groups (pg_config): {}", rank, kRankRule);
   }
 
   uint32_t CommunicatorOf(const std::string& name, const std::string& description) {
@@ -286,10 +358,16 @@ class Collector {
     const std::string& function = log_.functions[op.function];
     const int64_t collective = IntegerAt(entry, "collective_seq_id", IntegerAt(entry, "seq_id", -1));
     const int64_t transfer = IntegerAt(entry, "p2p_seq_id", -1);
-    const bool is_transfer = BooleanAt(entry, "is_p2p", false);
     const Batch batch{op.communicator, collective, transfer};
+    // Before version 2.1 the name alone tells; of a batch's end, what the batch has.
+    const bool ends_transfers = function == "coalesced" && !batch_of_.empty() && batch_of_.back() == batch &&
+                                log_.ops.back().direction != Direction::kCollective;
+    const bool is_transfer = BooleanAt(entry, "is_p2p", false) || ends_transfers || ParseTransfer(function).has_value();
     if (function == "coalesced" && collective >= 0 && EndBatch(batch, op.state, is_transfer)) return;
     op.sequence = is_transfer ? transfer : collective;
+    Kinds& kinds = kinds_[id];
+    kinds.collectives = std::max(kinds.collectives, collective);
+    kinds.transfers = std::max(kinds.transfers, transfer);
     if (is_transfer) {
       FindPeer(function, op);
     } else if (op.sequence < 0) {
@@ -299,7 +377,7 @@ class Collector {
     if (is_transfer && transfer >= 0)
       op.batch = !batch_of_.empty() && batch_of_.back() == batch ? log_.ops.back().batch : ++batches_;
     log_.ops.push_back(std::move(op));
-    batch_of_.push_back(batch);
+    batch_of_.push_back(function == "coalesced" ? kEnded : batch);
     id_of_.push_back(id);
   }
 
@@ -325,13 +403,50 @@ class Collector {
         OpState& one = log_.ops[log_.ops.size() - i].state;
         if (one == OpState::kScheduled) one = state;
       }
-      if (count > 0) batch_of_.back() = kEnded;
+      std::fill(end.base(), batch_of_.end(), kEnded);
       return count > 0;
     }
     log_.ops.resize(log_.ops.size() - count);
     batch_of_.resize(batch_of_.size() - count);
     id_of_.resize(batch_of_.size());
     return false;
+  }
+
+  // Records in between are left out, as those of ended ops are in a dump of what is under way alone; or there are none
+  // of what is counted.
+  static bool LacksEnded(const std::set<int64_t>& records, const Json& dump) {
+    if (records.empty()) return false;
+    if (*records.rbegin() - *records.begin() >= static_cast<int64_t>(records.size())) return true;
+    const Json& status = At(dump, "pg_status");
+    return status.is_object() && std::any_of(status.begin(), status.end(), [](const Json& counts) {
+             return CountAt(counts, "last_completed_collective") > 0;
+           });
+  }
+
+  // Where what has ended is left out, so is the end of a batch, and what was launched in it stays `scheduled`.
+  void EndBatches(const std::set<int64_t>& records, const Json& status) {
+    const size_t begin = log_.ops.size() - batch_of_.size();
+    for (size_t first = 0, next = 0; first < batch_of_.size(); first = next) {
+      while (next < batch_of_.size() && batch_of_[next] == batch_of_[first]) ++next;
+      if (batch_of_[first] == kEnded) continue;
+      const CommOp& last = log_.ops[begin + next - 1];
+      const bool is_transfer = last.direction != Direction::kCollective, several = next - first > 1;
+      const bool left_out = !records.contains(last.order + 1), at_end = last.order == *records.rbegin();
+      if (is_transfer && (!left_out || last.sequence < 0)) continue;  // none of a batch: its state is its own
+      const std::optional<bool> counted = IsCounted(last, At(status, std::to_string(id_of_[first])), id_of_[first]);
+      if (!counted.value_or(left_out && (several || (is_transfer && !at_end)))) continue;
+      log_.unseen = log_.unseen || (!counted && (at_end || !several));
+      for (size_t i = first; i < next; ++i) log_.ops[begin + i].state = OpState::kCompleted;
+    }
+  }
+
+  // By the counters of its group, an op has ended. Null: they don't tell, for they are of the last collective or
+  // transfer, and the number may be of the other kind.
+  std::optional<bool> IsCounted(const CommOp& op, const Json& counts, int64_t id) const {
+    const Kinds& kinds = kinds_.at(id);
+    const int64_t ended = CountAt(counts, "last_completed_collective");
+    const int64_t others = op.direction == Direction::kCollective ? kinds.transfers : kinds.collectives;
+    return ended > others || (ended == 0 && others == 0) ? std::optional(op.sequence <= ended) : std::nullopt;
   }
 
   // pg_status numbers groups as the process made them; pg_config names them. Names count up in the same order, which
@@ -371,6 +486,8 @@ class Collector {
   CommLog log_;
   std::vector<Batch> batch_of_;                   // the ops of the dump that is being read
   std::vector<int64_t> id_of_;                    // their groups' ids
+  std::map<int64_t, Kinds> kinds_;                // by the groups' ids
+  std::map<int, DumpMoment> moments_;             // by rank
   std::map<std::pair<uint32_t, int>, Use> uses_;  // by communicator and rank
   std::map<std::string, Communicator> groups_;    // of the dump that is being read, by name
   std::map<std::pair<std::string, std::vector<int>>, uint32_t> index_;
@@ -406,27 +523,22 @@ absl::StatusOr<std::vector<DumpFile>> FindFiles(const std::vector<std::string>& 
   std::map<int, std::string> known;
   for (DumpFile& file : files) {
     const std::optional<int> rank = RankOfName(file.path);
-    if (!rank)
-      return InvalidArgument("{}: its name does not tell the rank: expected a number, as in rank_3.json", file.path);
+    if (!rank) return InvalidArgument("{}: its name does not tell the rank: {}", file.path, kRankRule);
     file.rank = *rank;
     const auto [found, is_new] = known.emplace(*rank, file.path);
     if (!is_new)
-      return InvalidArgument("{}: rank {} is in {} too; expected one file per rank", file.path, *rank, found->second);
+      return InvalidArgument("{}: rank {} is in {} too; expected one file per rank, and {}", file.path, *rank,
+                             found->second, kRankRule);
   }
   std::sort(files.begin(), files.end(), [](const DumpFile& a, const DumpFile& b) { return a.rank < b.rank; });
   return files;
 }
 
-}  // namespace
-
-absl::StatusOr<CommLog> ReadFlightRecorder(const std::vector<std::string>& paths) {
-  Collector collector;
-  uint64_t others = 0;
-  LS_ASSIGN_OR_RETURN(const std::vector<DumpFile> files, FindFiles(paths, others));
+// Reads them all into `collector`.
+absl::Status ReadFiles(const std::vector<DumpFile>& files, Collector& collector) {
   std::vector<absl::StatusOr<Json>> dumps;  // a batch of them
   absl::Status damage;
   size_t whole = 0;
-  int64_t first_written = INT64_MAX;
   for (size_t i = 0; i < files.size(); ++i) {
     if (i % kBatch == 0) {
       dumps.assign(std::min(kBatch, files.size() - i), absl::UnknownError("not read"));
@@ -434,10 +546,9 @@ absl::StatusOr<CommLog> ReadFlightRecorder(const std::vector<std::string>& paths
                   [&](size_t k, size_t /*worker*/) { dumps[k] = ReadDump(files[i + k].path); });
     }
     const absl::StatusOr<Json>& dump = dumps[i % kBatch];
-    absl::Status read = dump.ok() ? collector.Add(files[i].rank, *dump) : dump.status();
+    absl::Status read = dump.ok() ? collector.Add(files[i].rank, *dump, WrittenNs(files[i].path)) : dump.status();
     if (read.ok()) {
       ++whole;
-      first_written = std::min(first_written, WrittenNs(files[i].path));
       continue;
     }
     read = InvalidArgument("{}: {}", files[i].path, Message(read));
@@ -445,12 +556,76 @@ absl::StatusOr<CommLog> ReadFlightRecorder(const std::vector<std::string>& paths
     collector.Damaged(Message(read));
     if (damage.ok()) damage = read;
   }
-  if (!damage.ok() && whole == 0) return damage;
-  if (whole == 0)
-    return InvalidArgument("{}: no dump of a Flight Recorder; expected a pickle or JSON per rank",
-                           paths.empty() ? "" : paths.front());
-  collector.CountOthers(others);
-  return collector.Finish(first_written);
+  return whole == 0 ? damage : absl::OkStatus();
+}
+
+// "rank_2, rank_5 and 3 more".
+std::string NamesOf(const std::vector<DumpFile>& files, const std::set<int>& ranks) {
+  constexpr size_t kMost = 8;
+  std::string names;
+  size_t count = 0;
+  for (const DumpFile& file : files)
+    if (ranks.contains(file.rank) && ++count <= kMost)
+      names += (names.empty() ? "" : ", ") + std::filesystem::path(file.path).filename().string();
+  return count > kMost ? fmt::format("{} and {} more", names, count - kMost) : names;
+}
+
+void Note(std::string& text, const std::string& more) {
+  if (!more.empty()) text += (text.empty() ? "" : "; ") + more;
+}
+
+// Who waits for whom can't be told from several moments.
+void LeaveOut(CommLog& log, const DumpsApart& apart, const std::vector<DumpFile>& files) {
+  log.ops.clear();
+  log.counts.clear();
+  log.moving = true;
+  log.blind_spot.clear();
+  Note(
+      log.blind_spot,
+      fmt::format("the dumps are not of one moment ({}): dump all ranks again at once, or leave out what is of another "
+                  "time; behind the others: {}",
+                  apart.why, NamesOf(files, apart.ranks)));
+}
+
+// Why there is nothing to read.
+absl::Status NoDump(const std::vector<std::string>& paths) {
+  std::vector<std::string> folders;
+  std::error_code error;
+  for (const std::string& path : paths)
+    for (const auto& entry : std::filesystem::directory_iterator(path, error))
+      if (entry.is_directory(error)) folders.push_back(entry.path().filename().string());
+  std::sort(folders.begin(), folders.end());
+  const std::string others =
+      folders.empty() ? ""
+                      : fmt::format("; of its {} folder(s), {} the first of them, give the one that has the dumps",
+                                    folders.size(), folders.front());
+  return InvalidArgument("{}: no dump of a Flight Recorder; expected a pickle or JSON per rank{}",
+                         paths.empty() ? "" : paths.front(), others);
+}
+
+}  // namespace
+
+absl::StatusOr<CommLog> ReadFlightRecorder(const std::vector<std::string>& paths) {
+  uint64_t others = 0, old = 0;
+  LS_ASSIGN_OR_RETURN(std::vector<DumpFile> files, FindFiles(paths, others));
+  if (files.empty()) return NoDump(paths);
+  std::string left_out;
+  while (true) {
+    Collector collector;
+    LS_RETURN_IF_ERROR(ReadFiles(files, collector));
+    collector.CountOthers(others);
+    CommLog log = collector.Finish();
+    const DumpsApart apart = FindApart(log, collector.moments());
+    if (apart.old.empty()) {
+      Count(log.counters, "dumps_of_earlier_incidents", old);
+      if (!apart.why.empty()) LeaveOut(log, apart, files);
+      Note(log.blind_spot, left_out);
+      return log;
+    }
+    old += apart.old.size();
+    Note(left_out, fmt::format("left out, as much older than others: {} ({})", NamesOf(files, apart.old), apart.why));
+    std::erase_if(files, [&](const DumpFile& file) { return apart.old.contains(file.rank); });
+  }
 }
 
 }  // namespace lockstep::trace

@@ -15,8 +15,12 @@ namespace lockstep::trace {
 // A directory stands for the files in it that begin as a pickle or as JSON, the others are counted (other_files). A
 // file that is named by itself must be a dump.
 //
+// Dumps that an earlier incident left beside are left out; where the others are not of one moment either, there are no
+// ops. `blind_spot` says so (dump_moments.h).
+//
 // kInvalidArgument: no dump at all, or a named file that is none; two files of one rank; a file that does not name its
-// rank (its last number: rank_3.json, nccl_trace_rank_3). Of a directory, a damaged file is told of in `damaged`.
+// rank (the number behind "rank", or else its last: rank_3.json, nccl_trace_rank_3_node10), or one that its groups
+// don't have. Of a directory, a damaged file is told of in `damaged`.
 absl::StatusOr<CommLog> ReadFlightRecorder(const std::vector<std::string>& paths);
 
 }  // namespace lockstep::trace

@@ -107,6 +107,98 @@ TEST_F(FlightRecorder, WhatIsLaunchedTogetherHasTheStateOfItsEnd) {
   EXPECT_THAT(log.whole, ElementsAre(0));
 }
 
+// An entry of the default group, with commas between. `p2p`: "" leaves the flag out.
+struct Launch {
+  int record, collective, transfer;
+  const char *name, *state, *p2p = "";
+};
+std::string EntriesOf(const std::vector<Launch>& all, int64_t begin_ns = 0) {
+  std::string entries;
+  for (const Launch& one : all)
+    entries += fmt::format(R"({}{{"record_id": {}, "pg_id": 0, "process_group": ["0", ""], "collective_seq_id": {},
+        "p2p_seq_id": {}, "profiling_name": "nccl:{}", "state": "{}", "time_created_ns": {}{}{}}})",
+                           entries.empty() ? "" : ",", one.record, one.collective, one.transfer, one.name, one.state,
+                           begin_ns + one.record, *one.p2p == 0 ? "" : ", \"is_p2p\": ", one.p2p);
+  return entries;
+}
+// A dump of such entries. `enqueued` and `ended`: as the rank counts them.
+std::string CountedDump(const std::vector<Launch>& all, int enqueued, int ended, const std::string& ranks = "[0, 1]",
+                        int64_t begin_ns = 0) {
+  return fmt::format(R"({{"pg_config": {{"0": {{"desc": "all", "ranks": "{}"}}}}, "pg_status": {{"0":
+      {{"last_enqueued_collective": {}, "last_completed_collective": {}}}}}, "entries": [{}]}})",
+                     ranks, enqueued, ended, EntriesOf(all, begin_ns));
+}
+std::vector<OpState> StatesOf(const CommLog& log) {
+  std::vector<OpState> states;
+  for (const CommOp& op : log.ops) states.push_back(op.state);
+  return states;
+}
+
+// Before version 2.1 there is no flag, neither of transfers nor of the ends of their batches.
+TEST_F(FlightRecorder, ATransferIsOneByItsName) {
+  for (const char* flag : {"", "false"}) {
+    Write("rank_0", CountedDump({{0, 0, 1, "send 0->1", "scheduled", flag},
+                                 {1, 0, 1, "recv 0<-1", "scheduled", flag},
+                                 {2, 0, 1, "coalesced", "completed", flag},
+                                 {3, 0, 2, "recv 0<-1", "started", flag},
+                                 {4, 1, 2, "all_reduce", "scheduled", flag}},
+                                2, 1));
+    const CommLog log = Read().value();
+    EXPECT_THAT(StatesOf(log),
+                ElementsAre(OpState::kCompleted, OpState::kCompleted, OpState::kStarted, OpState::kScheduled));
+    EXPECT_EQ(log.ops[0].direction, Direction::kSend);
+    EXPECT_EQ(log.ops[1].batch, log.ops[0].batch);
+    EXPECT_EQ(log.ops[2].direction, Direction::kReceive);
+    EXPECT_EQ(log.ops[2].peer, 1);
+    EXPECT_EQ(log.ops[3].direction, Direction::kCollective);
+  }
+}
+
+// A dump of what is under way alone leaves out the ends of batches that have ended.
+TEST_F(FlightRecorder, ABatchWhoseEndIsLeftOutHasEnded) {
+  constexpr OpState kDone = OpState::kCompleted, kOpen = OpState::kScheduled;
+  const std::vector<Launch> collectives = {{0, 1, 0, "_all_gather_base", "scheduled"},
+                                           {1, 1, 0, "_all_gather_base", "scheduled"},
+                                           {3, 2, 0, "all_reduce", "scheduled"}};
+  Write("rank_0", CountedDump(collectives, 2, 1));
+  EXPECT_THAT(StatesOf(Read().value()), ElementsAre(kDone, kDone, kOpen));
+  EXPECT_THAT(Read()->whole, IsEmpty()) << "some are left out";
+  Write("rank_0", CountedDump({collectives[0], collectives[1]}, 1, 1));
+  EXPECT_THAT(StatesOf(Read().value()), ElementsAre(kDone, kDone));
+  EXPECT_THAT(Read()->whole, IsEmpty()) << "by its counters one has ended";
+  const Launch receive = {4, 0, 1, "recv 0<-1", "scheduled", "true"},
+               send = {6, 0, 2, "send 0->1", "scheduled", "true"};
+  Write("rank_0", CountedDump({receive, send}, 2, 1));
+  EXPECT_THAT(StatesOf(Read().value()), ElementsAre(kDone, kOpen));
+  EXPECT_FALSE(Read()->unseen);
+  Write("rank_0", CountedDump({receive, send}, 2, 0));
+  EXPECT_THAT(StatesOf(Read().value()), ElementsAre(kOpen, kOpen)) << "none of a batch";
+  Write("rank_0", CountedDump({receive, {7, 1, 1, "all_reduce", "scheduled"}}, 1, 0));
+  EXPECT_THAT(StatesOf(Read().value()), ElementsAre(kDone, kOpen));
+  EXPECT_TRUE(Read()->unseen) << "where a group has both, its counters don't tell";
+  Write("rank_0",
+        CountedDump({{4, 1, 2, "send 0->1", "scheduled", "true"}, {6, 1, 3, "recv 0<-1", "scheduled", "true"}}, 3, 3));
+  EXPECT_THAT(StatesOf(Read().value()), ElementsAre(kDone, kDone))
+      << "they tell of transfers, for there was one collective";
+  Write("rank_0", CountedDump({{3, 1, 0, "all_reduce", "completed"}, receive, send}, 2, 1));
+  EXPECT_THAT(StatesOf(Read().value()), ElementsAre(kDone, kOpen, kOpen)) << "it tells what has ended";
+}
+
+TEST_F(FlightRecorder, WhereSomeDevicesHaveBegunTheOthersAreAwaited) {
+  const auto write = [&](const char* name, const char* state) {
+    Write(name, CountedDump({{0, 1, 0, "all_reduce", "completed"}, {1, 2, 0, "all_reduce", state}}, 2, 1));
+  };
+  write("rank_0", "scheduled");
+  write("rank_1", "scheduled");
+  for (const CommOp& op : Read()->ops) EXPECT_FALSE(op.awaits_device) << "nobody looks";
+  write("rank_1", "started");
+  std::vector<int> awaited;
+  const CommLog log = Read().value();
+  for (const CommOp& op : log.ops)
+    if (op.awaits_device) awaited.push_back(op.rank);
+  EXPECT_THAT(awaited, ElementsAre(0));
+}
+
 // A rank's all_reduces: the id of their group, its name, how many, and when the first was launched. The last of the
 // last has not ended.
 struct Launches {
@@ -258,8 +350,100 @@ TEST_F(FlightRecorder, KnowsAJobThatMovedWhenItWasDumped) {
   EXPECT_FALSE(Read()->moving) << "that is no time at which it was dumped";
 }
 
+// From record 0 on, all_reduce 1 to `launched`; of these all but the last have ended.
+std::string AllReduces(int launched, const std::string& ranks = "[0, 1, 2]", int64_t begin_ns = 0) {
+  std::vector<Launch> all;
+  for (int i = 1; i <= launched; ++i)
+    all.push_back({i - 1, i, 0, "all_reduce", i < launched ? "completed" : "scheduled"});
+  return CountedDump(all, launched, launched - 1, ranks, begin_ns);
+}
+constexpr int64_t kDayNs = 86'400'000'000'000;
+
+// The job went on between the dumps, and what tells when they were written is lost.
+TEST_F(FlightRecorder, DumpsOfSeveralMomentsTellNothingTogether) {
+  Write("rank_0", AllReduces(10));
+  Write("rank_1", AllReduces(11));
+  Write("rank_2", AllReduces(11));
+  EXPECT_FALSE(Read()->moving);
+  EXPECT_FALSE(Read()->ops.empty()) << "rank 0 may be the one that does not get out of 10";
+  Write("rank_1", AllReduces(12));
+  const CommLog log = Read().value();
+  EXPECT_TRUE(log.moving);
+  EXPECT_THAT(log.ops, IsEmpty());
+  EXPECT_THAT(log.reported, ElementsAre(0, 1, 2));
+  EXPECT_THAT(log.blind_spot, HasSubstr("not of one moment (rank 1 has ended all_reduce 11 of all (0), and rank 0 had "
+                                        "launched up to 10)"));
+  EXPECT_THAT(log.blind_spot, testing::EndsWith("behind the others: rank_0"));
+}
+
+TEST_F(FlightRecorder, RootedOpsMayEndBeforeOthersLaunchThem) {
+  Write("rank_0", CountedDump({{0, 1, 0, "broadcast", "completed"}}, 1, 1));
+  Write("rank_1", CountedDump({}, 0, 0));
+  EXPECT_EQ(Read()->ops.size(), 1U);
+}
+
+// Older or newer by what it tells, and of more ops or fewer.
+TEST_F(FlightRecorder, WhatAnEarlierIncidentLeftIsLeftOut) {
+  for (const int launched : {5, 50}) {
+    Write("rank_0", AllReduces(10, "[0, 1, 2]", kDayNs));
+    Write("rank_1", AllReduces(9, "[0, 1, 2]", kDayNs));
+    Write("rank_2", AllReduces(launched));
+    const CommLog log = Read().value();
+    EXPECT_THAT(log.reported, ElementsAre(0, 1));
+    EXPECT_EQ(log.ops.size(), 19U);
+    EXPECT_FALSE(log.moving);
+    EXPECT_THAT(log.blind_spot, HasSubstr("left out, as much older than others: rank_2 (")) << launched;
+    EXPECT_EQ(log.counters.at(0).name, "dumps_of_earlier_incidents");
+  }
+}
+
+TEST_F(FlightRecorder, ALargerJobBeforeLeftMoreDumps) {
+  for (int rank = 0; rank < 4; ++rank)
+    Write(fmt::format("rank_{}", rank), rank < 2 ? AllReduces(10, "[0, 1]", kDayNs) : AllReduces(10, "[0, 1, 2, 3]"));
+  const CommLog log = Read().value();
+  EXPECT_THAT(log.reported, ElementsAre(0, 1));
+  ASSERT_EQ(log.communicators.size(), 1U);
+  EXPECT_THAT(log.communicators[0].ranks, ElementsAre(0, 1));
+  EXPECT_THAT(log.blind_spot, HasSubstr("rank_2, rank_3 (the default group has 2 ranks by rank 0, and others, 4"));
+  Write("rank_2", AllReduces(10, "[0, 1, 2, 3]", kDayNs));
+  Write("rank_3", AllReduces(10, "[0, 1, 2, 3]", kDayNs));
+  EXPECT_THAT(Read()->ops, IsEmpty()) << "they are of one day";
+  EXPECT_THAT(Read()->blind_spot, HasSubstr("not of one moment"));
+}
+
+// An op that was just launched does not hang; one before it may.
+TEST_F(FlightRecorder, OfAJobThatMovedItCountsForHowLongAnOpWasUnderWay) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const int64_t now_ns = std::chrono::nanoseconds(now).count();
+  Write("rank_0", AllReduces(10, "[0, 1]", now_ns - 100'000'000));
+  Write("rank_1", AllReduces(9, "[0, 1]", now_ns - 60'000'000'000));
+  const CommLog log = Read().value();
+  EXPECT_TRUE(log.moving);
+  EXPECT_THAT(log.blind_spot, HasSubstr("the job was moving"));
+  for (const CommOp& op : log.ops)
+    if (op.state != OpState::kCompleted) {
+      EXPECT_GE(op.age_ns, op.rank == 0 ? 50'000'000 : 59'000'000'000);
+      EXPECT_LT(op.age_ns, op.rank == 0 ? 60'000'000'000 : 3'600'000'000'000);
+    }
+}
+
+TEST_F(FlightRecorder, TheNumberBehindRankIsTheRank) {
+  Write("nccl_trace_rank_0_node10", AllReduces(10));
+  Write("rank1_20261118-110000.json", AllReduces(10));
+  Write("2.pickle.json", AllReduces(10));
+  EXPECT_THAT(Read()->reported, ElementsAre(0, 1, 2));
+  Write("ranks_7", AllReduces(10));
+  EXPECT_THAT(Read()->damaged, ElementsAre(HasSubstr("ranks_7: rank 7, as its name has it, is in none of its groups "
+                                                     "(pg_config): the rank is the number behind \"rank\"")));
+  EXPECT_THAT(Message(ReadFlightRecorder({PathOf("ranks_7")}).status()), HasSubstr("is in none of its groups"));
+}
+
 TEST_F(FlightRecorder, SaysWhatIsWrong) {
-  EXPECT_THAT(Error(), HasSubstr("no dump of a Flight Recorder"));
+  EXPECT_THAT(Error(), testing::EndsWith("no dump of a Flight Recorder; expected a pickle or JSON per rank"));
+  for (const char* name : {"second", "first"}) std::filesystem::create_directories(folder_ / name);
+  EXPECT_THAT(Error(), HasSubstr("of its 2 folder(s), first the first of them, give the one that has the dumps"));
+  Write("rank_0.json", "[]");
+  EXPECT_THAT(Message(ReadFlightRecorder({PathOf("rank_0.json")}).status()), HasSubstr("rank_0.json: a bare list"));
   Write("rank_0.json", "{\"a\": 1}");
   EXPECT_THAT(Error(), HasSubstr("rank_0.json: no list \"entries\""));
   EXPECT_THAT(Message(ReadFlightRecorder({PathOf("rank_9.json")}).status()), HasSubstr("No such file"));

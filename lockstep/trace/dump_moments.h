@@ -1,0 +1,32 @@
+// Dumps of ranks that are not of one moment: those that an earlier incident left, or those of a job that went on from
+// one dump to the next. A collective that needs all its members ends on none before each of them has launched it, by
+// its own counters; and all ranks are in the same default group. Cost: linear in ops; where dumps are apart, quadratic
+// in a communicator.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/trace/comm_log.h"
+
+namespace lockstep::trace {
+
+struct DumpMoment {
+  int64_t written_ns = -1;  // wall time
+  int64_t newest_ns = -1;   // what the rank launched last, wall time; -1: not told
+  std::vector<int> world;   // the default group's ranks, ascending; empty: not told
+};
+
+struct DumpsApart {
+  std::set<int> ranks;  // that were behind what others tell
+  std::set<int> old;    // of which the dump is far older than one that it does not go with
+  std::string why;      // of one of them; empty: all dumps may be of one moment
+};
+
+// `moments`: by rank, of all that reported.
+DumpsApart FindApart(const CommLog& log, const std::map<int, DumpMoment>& moments);
+
+}  // namespace lockstep::trace
