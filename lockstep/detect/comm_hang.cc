@@ -207,12 +207,25 @@ class Finder {
                         : log_.unseen ? "stacks of the ranks: not all of their ops are seen to end"
                                       : log_.doubt;
       }
+    for (Finding& finding : findings)
+      for (std::vector<Suspect>* list : {&finding.suspects, &finding.ambiguous_with}) NumberRanks(*list);
     std::stable_sort(findings.begin(), findings.end(),
                      [](const Finding& a, const Finding& b) { return a.certain > b.certain; });
     return findings;
   }
 
  private:
+  // Not to be taken for ranks of the job where they are none.
+  void NumberRanks(std::vector<Suspect>& suspects) const {
+    if (log_.numbered_in.empty()) return;
+    for (Suspect& suspect : suspects)
+      if (const std::optional<RankId> rank = incident::RankOf(suspect)) {
+        const auto process = log_.processes.find(rank->value());
+        suspect.name += " of " + log_.numbered_in;
+        if (process != log_.processes.end()) suspect.name += ", " + process->second;
+      }
+  }
+
   // Why a rank is an end: it did not launch what others wait in, or launched it and did not end what others ended.
   struct End {
     bool launched = false;  // it is in an op of its own
@@ -316,6 +329,8 @@ class Finder {
              : place.enqueued < op.sequence ? fmt::format("has launched up to {}", place.enqueued)
                                             : fmt::format("has not ended {}", place.front);
     }
+    const auto process = log_.processes.find(rank);
+    if (process != log_.processes.end()) what += fmt::format(" ({})", process->second);
     if (end.evidence.size() < kMostLines)
       end.evidence.push_back(
           fmt::format("rank {}: {} in {}; rank {} {}", rank, Waiting(in), NameOf(log_, op), rank, what));

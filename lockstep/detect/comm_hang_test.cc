@@ -200,6 +200,19 @@ TEST(CommHang, OfAJobThatMovedNobodyKnowsWhetherItIsWell) {
   EXPECT_THAT(job.Diagnose().findings, IsEmpty());
 }
 
+TEST(CommHang, OfARankItTellsTheProcess) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 9, rank == 2 ? 9 : 10);
+  job.log().processes = {{1, "GPU 1 of process 71 on a"}, {2, "GPU 2 of process 72 on b"}};
+  const Finding known = job.Diagnose().findings.at(0);
+  EXPECT_THAT(RanksOf(known.suspects), ElementsAre(2));
+  EXPECT_THAT(incident::Headline(known), HasSubstr("rank 2 has launched up to 9 (GPU 2 of process 72 on b)"));
+  job.log().numbered_in = "communicator 0xa";
+  const Json report = DiagnosisReport(job.Diagnose(), job.log());
+  EXPECT_EQ(report["verdicts"][0]["suspects"][0]["rank"], "2 of communicator 0xa, GPU 2 of process 72 on b");
+}
+
 // Several of one number on a rank are launched together.
 TEST(CommHang, ABatchWhoseEndIsNotToldIsNoMismatch) {
   Job job;

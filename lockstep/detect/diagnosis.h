@@ -11,7 +11,7 @@ namespace lockstep::detect {
 // job was moving, and who seems to hang may have gone on), verdicts [{syndrome, headline, certain, suspects
 // [{rank | node | port | link | software}], ambiguous_with, probe, evidence [...], since, price}], no_report [rank],
 // reported, damaged [...], blind_spot, counters {name: count}}. `since` is wall time (ISO 8601), null where nothing
-// tells it; `price` is null: what a hang costs is all.
+// tells it; `price` is null: what a hang costs is all. `rank` is text where it is not known which of the job's it is.
 Json DiagnosisReport(const CommDiagnosis& diagnosis, const trace::CommLog& log);
 // ... with what the stacks say, which stands first, and as `stacks` (stack_report.h). `reported` and `no_report` are of
 // the stacks where the log is empty.

@@ -102,8 +102,11 @@ struct CommLog {
   // Of some ops under way nobody knows whether they have begun, or even ended: they count as ended here. Or there may
   // be some of which nothing is told.
   bool unseen = false;
-  std::map<int, std::string> hosts;    // of ranks, where known
-  std::map<int, std::string> remarks;  // of ranks, to be added to evidence: "considered dead by NCCL's RAS"
+  std::map<int, std::string> hosts;      // of ranks, where known
+  std::map<int, std::string> remarks;    // of ranks, to be added to evidence: "considered dead by NCCL's RAS"
+  std::map<int, std::string> processes;  // of ranks, to be told with them: "GPU 2 of process 71 on 10.0.0.1"
+  // Where ranks are not known to be the job's: of what their numbers are, "communicator 0xa". Empty: they are.
+  std::string numbered_in;
   std::string
       doubt;  // what would show that a rank was not by itself, but waited where the log has nothing; empty: nothing
   std::string blind_spot;  // what such a log can't show; empty: nothing worth a word

@@ -14,7 +14,7 @@
 namespace lockstep::trace {
 namespace {
 
-using Process = std::tuple<std::string, int64_t, int64_t>;  // host, pid, device
+using Process = RasProcess;
 
 bool IsSet(const Json& object, const char* key) {
   const Json& value = At(object, key);
@@ -42,12 +42,16 @@ class Reader {
     for (const char* list : {"ranks", "missing_ranks"})
       for (const Json& rank : At(*largest, list)) ranks[ProcessOf(rank)].insert(RankOf(rank));
     for (const auto& [process, of_it] : ranks) {
-      if (of_it.size() == 1) rank_of_.emplace(process, *of_it.begin());
+      if (of_it.size() == 1) {
+        rank_of_.emplace(process, *of_it.begin());
+        log_.processes.emplace(*of_it.begin(), ProcessText(process));
+      }
       Count(log_.counters, "ranks_of_one_process", of_it.size() == 1 ? 0 : of_it.size());
     }
     for (const Json& one : all) Take(one, &one == largest);
     log_.reported.assign(reported_.begin(), reported_.end());
     log_.moving = true;
+    FindNumbering(all, *largest);
     log_.blind_spot = notes_.BlindSpot();
     Count(log_.counters, "ranks_outside_of_the_largest_communicator", outside_);
     return std::move(log_);
@@ -60,6 +64,20 @@ class Reader {
         return InvalidArgument("communicators[{}]: \"{}\" is {}; expected a list, as NCCL's RAS writes it", index, list,
                                ranks.type_name());
     return absl::OkStatus();
+  }
+
+  // Where no communicator has all ranks, those of the job can't be known.
+  void FindNumbering(const Json& all, const Json& largest) {
+    std::set<Process> processes;
+    for (const Json& one : all)
+      for (const char* list : {"ranks", "missing_ranks"})
+        for (const Json& rank : At(one, list))
+          if (IntegerAt(rank, "pid", -1) >= 0) processes.insert(ProcessOf(rank));
+    const auto size = static_cast<size_t>(std::max<int64_t>(0, IntegerAt(largest, "size", 0)));
+    if (processes.size() <= size) return;
+    log_.numbered_in = "communicator " + TextOf(At(largest, "hash"));
+    notes_.AddNumbering(fmt::format("no communicator has all {} processes: ranks are places in {}, which has {}",
+                                    processes.size(), log_.numbered_in, size));
   }
 
   static int RankOf(const Json& rank) { return RankFrom(At(rank, "rank")).value_or(-1); }
@@ -130,9 +148,8 @@ class Reader {
         what +=
             fmt::format("{}{} up to {}, others up to {}", what.empty() ? "" : ", ", function, count, most.at(function));
     if (what.empty()) return;
-    notes_.Add(fmt::format("rank {} of communicator {}, GPU {} of process {} on {} ({})", RankOf(rank),
-                           TextOf(At(communicator, "hash")), IntegerAt(rank, "cuda_dev", -1),
-                           IntegerAt(rank, "pid", -1), TextOf(At(rank, "host")), what));
+    notes_.Add(fmt::format("rank {} of communicator {}, {} ({})", RankOf(rank), TextOf(At(communicator, "hash")),
+                           ProcessText(ProcessOf(rank)), what));
   }
 
   // Numbers count by function, so each is a communicator of its own here.

@@ -1,4 +1,5 @@
-// What a status of NCCL's RAS says of ranks of which it is not known which of the job they are.
+// What a status of NCCL's RAS says of ranks of which it is not known which of the job they are, and how it names
+// processes.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,10 +8,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace lockstep::trace {
+
+using RasProcess = std::tuple<std::string, int64_t, int64_t>;  // host, pid, device
+
+inline std::string ProcessText(const RasProcess& process) {
+  const auto& [host, pid, device] = process;
+  return fmt::format("GPU {} of process {} on {}", device, pid, host);
+}
 
 class RasNotes {
  public:
@@ -21,15 +30,20 @@ class RasNotes {
     if (some_.size() < kMost) some_.push_back(std::move(text));
   }
 
+  // What ranks are numbers of, where they may not be the job's.
+  void AddNumbering(std::string text) { numbering_ = std::move(text); }
+
   // Of the log, with them.
   std::string BlindSpot() const {
     std::string text = "RAS counts launches alone: a hang in which all ranks have launched the same can't be seen";
-    if (some_.empty()) return text;
-    text += fmt::format("; which ranks of the job these are is not told: {}", fmt::join(some_, "; "));
-    return count_ > some_.size() ? fmt::format("{}; and {} more", text, count_ - some_.size()) : text;
+    if (!some_.empty())
+      text += fmt::format("; which ranks of the job these are is not told: {}", fmt::join(some_, "; "));
+    if (count_ > some_.size()) text += fmt::format("; and {} more", count_ - some_.size());
+    return numbering_.empty() ? text : fmt::format("{}; {}", text, numbering_);
   }
 
  private:
+  std::string numbering_;
   std::vector<std::string> some_;
   uint64_t count_ = 0;
 };

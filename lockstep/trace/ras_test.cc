@@ -89,6 +89,21 @@ TEST(Ras, TellsOfRanksThatAreNotKnownInTheJobWhatIsAmiss) {
   EXPECT_THAT(ReadRas(status)->blind_spot, HasSubstr("on 10.0.0.2 (tells nothing)"));
 }
 
+// No communicator spans the job: a place in the largest one says nothing to anybody.
+TEST(Ras, WhereNoCommunicatorHasAllProcessesItSaysSo) {
+  EXPECT_EQ(ReadRas(Status({{"AllReduce", 9}}, {{"ReduceScatter", 7}}))->numbered_in, "");
+  Json status = Status({{"AllReduce", 9}, {"AllGather", 4}}, {{"ReduceScatter", 7}});
+  status["communicators"][0]["size"] = 4;
+  for (int i = 0; i < 4; ++i) status["communicators"][0]["ranks"][i] = Rank(i, 4 + i, {{"AllReduce", 10}});
+  const auto log = ReadRas(status);
+  EXPECT_EQ(log->numbered_in, "communicator 0xb");
+  EXPECT_EQ(log->processes.at(3), "GPU 7 of process 1007 on 10.0.0.1");
+  EXPECT_THAT(log->blind_spot, testing::EndsWith("; no communicator has all 8 processes: ranks are places in "
+                                                 "communicator 0xb, which has 4"));
+  for (Json& rank : status["communicators"][0]["ranks"]) rank.erase("pid");
+  EXPECT_EQ(ReadRas(status)->numbered_in, "") << "nobody knows whether they are others";
+}
+
 TEST(Ras, RanksAreAList) {
   Json status = Status({{"AllReduce", 10}}, {{"ReduceScatter", 7}});
   status["communicators"][1]["missing_ranks"] = 7;

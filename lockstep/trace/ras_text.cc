@@ -28,11 +28,6 @@ using ras_text::RasTold;
 using ras_text::Row;
 using ras_text::Told;
 
-std::string TextOf(const Process& process) {
-  const auto& [host, pid, device] = process;
-  return fmt::format("GPU {} of process {} on {}", device, pid, host);
-}
-
 class Builder {
  public:
   explicit Builder(RasTold status) : status_(std::move(status)) {}
@@ -60,7 +55,8 @@ class Builder {
     world_ = {largest->first, 0};
     const int64_t size = largest->second.size;
     const Told& told = status_.communicators[world_];
-    for (const auto& [rank, process] : told.process_of) rank_of_.emplace(process, rank);
+    for (const auto& [rank, process] : told.process_of)
+      if (rank_of_.emplace(process, rank).second) log_.processes.emplace(rank, ProcessText(process));
     Communicator communicator{told.hash.empty() ? fmt::format("#{}-0", world_.first) : told.hash, "", {}};
     // Where it is not told who is missing, nobody is known to have reported, but who is told of.
     whole_ = static_cast<int64_t>(told.missing.size()) >= told.missing_count;
@@ -73,6 +69,11 @@ class Builder {
       Count(log_.counters, "members_not_known",
             static_cast<uint64_t>(size) - std::min(communicator.ranks.size(), static_cast<size_t>(size)));
     }
+    if (largest->second.communicators > 1)
+      notes_.AddNumbering(
+          fmt::format("{} communicators are as large as the largest: where they have other ranks, a rank is a place in "
+                      "communicator {}",
+                      largest->second.communicators, communicator.name));
     log_.communicators.push_back(std::move(communicator));
   }
 
@@ -90,7 +91,7 @@ class Builder {
     ++outside_;
     const auto process = told.process_of.find(rank);
     notes_.Add(fmt::format("rank {} of communicator {}{} ({})", rank, told.hash,
-                           process == told.process_of.end() ? "" : ", " + TextOf(process->second), what));
+                           process == told.process_of.end() ? "" : ", " + ProcessText(process->second), what));
     return std::nullopt;
   }
 
@@ -204,8 +205,8 @@ class Builder {
     if (placed) remarks_[known->second].insert(silence);
     Count(log_.counters, "silent_processes", 1);
     if (log_.damaged.size() < RasNotes::kMost)
-      log_.damaged.push_back(
-          fmt::format("{}{}: {}", placed ? fmt::format("rank {}, ", known->second) : "", TextOf(process), silence));
+      log_.damaged.push_back(fmt::format("{}{}: {}", placed ? fmt::format("rank {}, ", known->second) : "",
+                                         ProcessText(process), silence));
   }
 
   void CountWhatIsAmiss() {

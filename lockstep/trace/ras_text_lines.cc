@@ -124,9 +124,9 @@ class Parser {
     if (line.starts_with("Group") || line.starts_with('#') || line.starts_with("No communicator data")) return true;
     const Words words = Split(line, " \t");
     if (words.size() < 8) return false;
-    const auto group = NumberOf(words[0]), size = NumberOf(words[4]);
-    if (!group || !size || *size < 1 || *size > kMostRanks) return false;
-    return status_.rows.emplace(*group, Row{*size, words[7] == "OK"}).second;
+    const auto group = NumberOf(words[0]), communicators = NumberOf(words[1]), size = NumberOf(words[4]);
+    if (!group || !communicators || !size || *size < 1 || *size > kMostRanks) return false;
+    return status_.rows.emplace(*group, Row{*size, words[7] == "OK", *communicators}).second;
   }
 
   bool TakeEntry(std::string_view line) {

@@ -6,11 +6,11 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "lockstep/trace/counter.h"
+#include "lockstep/trace/ras_notes.h"
 
 namespace lockstep::trace::ras_text {
 
@@ -18,12 +18,13 @@ namespace lockstep::trace::ras_text {
 inline constexpr int64_t kMostRanks = 1 << 20;    // of a communicator
 inline constexpr int64_t kMostSpelled = 1 << 21;  // ranks that come of lists and remainders, all in all
 
-using Process = std::tuple<std::string, int64_t, int64_t>;  // host, pid, device
-using Key = std::pair<int64_t, int64_t>;                    // group, number in it
+using Process = RasProcess;
+using Key = std::pair<int64_t, int64_t>;  // group, number in it
 
 struct Row {  // of the table: communicators of one size
   int64_t size;
-  bool ok;  // no errors
+  bool ok;                // no errors
+  int64_t communicators;  // in how many there are
 };
 
 // Ranks that have launched the same number.

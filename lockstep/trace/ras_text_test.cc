@@ -81,6 +81,18 @@ TEST(RasText, WhoLaunchedMoreIsInItsNewestCollective) {
   EXPECT_THAT(log->damaged, IsEmpty());
 }
 
+TEST(RasText, WhereSeveralCommunicatorsAreTheLargestItSaysSo) {
+  std::string text = Text("", Behind());
+  EXPECT_THAT(ReadRasText(text)->blind_spot, testing::Not(HasSubstr("as large")));
+  EXPECT_EQ(ReadRasText(text)->processes.at(3), "GPU 3 of process 1003 on 10.0.0.1");
+  const std::string row = "    1         1         2         4         8";
+  text.replace(text.find(row), row.size(), "    1         2         2         4         8");
+  EXPECT_THAT(
+      ReadRasText(text)->blind_spot,
+      testing::EndsWith("; 2 communicators are as large as the largest: where they have other ranks, a rank is a "
+                        "place in communicator cf264af53edbe986"));
+}
+
 TEST(RasText, ASetOfRanksIsNamedBelowItsNumber) {
   const auto log = ReadRasText(Text("",
                                     "#1-0 (cf26) MISMATCH\n"
