@@ -1,6 +1,5 @@
 #include "lockstep/detect/diagnosis.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/wall_time.h"
@@ -38,11 +37,7 @@ Json DiagnosisReport(const CommDiagnosis& diagnosis, const trace::CommLog& log) 
   std::string blind_spot = log.blind_spot;
   if (!diagnosis.too_short.empty()) blind_spot += (blind_spot.empty() ? "" : "; ") + diagnosis.too_short;
   const bool sees_all = blind_spot.empty() && log.damaged.empty() && diagnosis.no_report.empty();
-  // Of a job that moved, who looks like hanging may have gone on a moment later.
-  const bool is_sure = std::ranges::any_of(diagnosis.findings, [](const incident::Finding& finding) {
-    return finding.certain || incident::IsSlowness(finding.syndrome);
-  });
-  const bool unknown = diagnosis.findings.empty() ? !sees_all : log.moving && !is_sure;
+  const bool unknown = diagnosis.findings.empty() && !sees_all;
   Json report = {{"healthy", unknown ? Json() : Json(diagnosis.findings.empty())},
                  {"verdicts", Json::array()},
                  {"no_report", diagnosis.no_report},

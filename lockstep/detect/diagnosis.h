@@ -7,8 +7,8 @@
 
 namespace lockstep::detect {
 
-// {healthy (null: nothing was found, but not all was seen: a blind spot, a damaged file, a rank without report; or the
-// job was moving, and who seems to hang may have gone on), verdicts [{syndrome, headline, certain, suspects
+// {healthy (null: nothing was found, but not all was seen: a blind spot, a damaged file, a rank without report),
+// verdicts [{syndrome, headline, certain, suspects
 // [{rank | node | port | link | software}], ambiguous_with, probe, evidence [...], since, price}], no_report [rank],
 // reported, damaged [...], blind_spot, counters {name: count}}. `since` is wall time (ISO 8601), null where nothing
 // tells it; `price` is null: what a hang costs is all. `rank` is text where it is not known which of the job's it is.
