@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "lockstep/base/median.h"
 
@@ -24,7 +25,8 @@ std::map<int, int> PipelinesOf(const trace::CommLog& log) {
   for (const trace::CommOp& op : log.ops)
     if (op.direction != trace::Direction::kCollective && op.peer >= 0) of[root(op.rank)] = root(op.peer);
   for (const trace::CommTransfer& transfer : log.transfers)
-    if (transfer.sequence == trace::CommTransfer::kAlone) of[root(transfer.rank)] = root(transfer.peer);
+    if (transfer.sequence == trace::CommTransfer::kAlone && transfer.peer >= 0)
+      of[root(transfer.rank)] = root(transfer.peer);
   for (auto& [rank, one] : of) one = root(rank);
   return of;
 }
@@ -52,9 +54,9 @@ std::vector<int64_t> SharedWork::BeyondOf(const Round& round) const {
   const int64_t newest = std::ranges::max(places);  // of others the record of that round is lost
   std::vector<int64_t> known;
   for (size_t i = 0; i < took.size(); ++i)
-    if (places[i] == newest && newest != kNone) known.push_back(took[i]);
-  const int64_t usual = known.empty() ? 0 : LowerMedian(known);
-  for (size_t i = 0; i < took.size(); ++i) took[i] = places[i] == newest && newest != kNone ? took[i] - usual : 0;
+    if (places[i] == newest) known.push_back(took[i]);  // 0 of all, where none is
+  const int64_t usual = LowerMedian(std::move(known));
+  for (size_t i = 0; i < took.size(); ++i) took[i] = places[i] == newest ? took[i] - usual : 0;
   return took;
 }
 

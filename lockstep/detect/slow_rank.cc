@@ -15,6 +15,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "lockstep/base/median.h"
+#include "lockstep/detect/shared_work.h"
 
 namespace lockstep::detect {
 namespace {
@@ -171,18 +172,11 @@ int64_t LostByAll(const Excess& excess, const trace::CommLog& log) {
 
 // The rank and those that are late with it, since they send to each other outside of collectives: its pipeline.
 std::set<int> PipelineOf(int rank, const trace::CommLog& log) {
-  std::map<int, std::set<int>> peers;
-  for (const trace::CommOp& op : log.ops)
-    if (op.direction != trace::Direction::kCollective && op.peer >= 0) peers[op.rank].insert(op.peer);
-  for (const trace::CommTransfer& transfer : log.transfers)
-    if (transfer.sequence == trace::CommTransfer::kAlone) peers[transfer.rank].insert(transfer.peer);
-  std::set<int> pipeline;
-  std::vector<int> next = {rank};
-  while (!next.empty()) {
-    const int one = next.back();
-    next.pop_back();
-    if (pipeline.insert(one).second) next.insert(next.end(), peers[one].begin(), peers[one].end());
-  }
+  const std::map<int, int> of = PipelinesOf(log);
+  std::set<int> pipeline = {rank};
+  const auto own = of.find(rank);
+  for (const auto& [other, one] : of)
+    if (own != of.end() && one == own->second) pipeline.insert(other);
   return pipeline;
 }
 

@@ -579,12 +579,10 @@ void LeaveOut(CommLog& log, const DumpsApart& apart, const std::vector<DumpFile>
   log.ops.clear();
   log.counts.clear();
   log.moving = true;
-  log.blind_spot.clear();
-  Note(
-      log.blind_spot,
-      fmt::format("the dumps are not of one moment ({}): dump all ranks again at once, or leave out what is of another "
-                  "time; behind the others: {}",
-                  apart.why, NamesOf(files, apart.ranks)));
+  log.blind_spot = fmt::format(
+      "the dumps are not of one moment ({}): dump all ranks again at once, or leave out what is of another "
+      "time; behind the others: {}",
+      apart.why, NamesOf(files, apart.ranks));
 }
 
 // Why there is nothing to read.
