@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -38,6 +40,17 @@ inline double MedianInPlace(std::vector<double>& values) {
   return (values[middle] + below) / 2;
 }
 inline double Median(std::vector<double> values) { return MedianInPlace(values); }
+
+// The value such that half of the sum of all lies in values at least so large. 0 of none, or if all are 0. None is
+// negative. Cost: that of sorting them.
+template <typename Number>
+Number MiddleOfSum(std::vector<Number> values) {
+  std::sort(values.begin(), values.end(), std::greater());
+  const Number sum = std::accumulate(values.begin(), values.end(), Number{});
+  Number up_to{};
+  const auto middle = std::find_if(values.begin(), values.end(), [&](Number one) { return 2 * (up_to += one) >= sum; });
+  return middle == values.end() ? Number{} : *middle;
+}
 
 // The standard deviation that normally distributed values would have which lie as far from `middle`: 1.4826 times the
 // lower median distance. A minority that lies anywhere does not change it.

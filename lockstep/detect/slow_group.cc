@@ -4,9 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <numeric>
 #include <set>
 #include <span>
 #include <string>
@@ -58,16 +56,13 @@ std::map<std::pair<uint32_t, int>, std::vector<Meeting>> MeetingsOf(const trace:
 std::vector<Meeting> ByStep(const std::vector<Meeting>& all) {
   std::vector<double> lengths;
   for (const Meeting& one : all) lengths.push_back(one.length_ns);
-  std::ranges::sort(lengths, std::greater());
-  const double sum = std::accumulate(lengths.begin(), lengths.end(), 0.0);
-  double up_to = 0;
-  const auto middle = std::ranges::find_if(lengths, [&](double one) { return 2 * (up_to += one) >= sum; });
+  const double middle = MiddleOfSum(std::move(lengths));
   constexpr double kNearly = 0.8;  // steps differ
   std::vector<Meeting> steps;
   Meeting step;
   for (const Meeting& one : all) {
     step = {step.beyond_ns + one.beyond_ns, step.waited_ns + one.waited_ns, step.length_ns + one.length_ns, one.at_ns};
-    if (step.length_ns < kNearly * *middle) continue;
+    if (step.length_ns < kNearly * middle) continue;
     steps.push_back(step);
     step = {};
   }

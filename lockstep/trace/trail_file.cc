@@ -23,6 +23,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/median.h"
 #include "lockstep/trace/data_wait.h"
 
 namespace lockstep::trace {
@@ -162,12 +163,9 @@ int64_t LongAloneNs(const std::vector<const ls_record*>& collectives) {
   std::vector<int64_t> alone;
   alone.reserve(collectives.size());
   for (const ls_record* record : collectives) alone.push_back(AloneNs(*record));
-  std::ranges::sort(alone, std::greater());
-  const int64_t sum = std::accumulate(alone.begin(), alone.end(), int64_t{0});
-  int64_t up_to = 0;
-  const auto middle = std::ranges::find_if(alone, [&](int64_t ns) { return 2 * (up_to += ns) >= sum; });
-  if (sum == 0) return 0;
-  const int64_t long_ns = std::max<int64_t>(*middle / 2, 1);
+  const int64_t middle = MiddleOfSum(alone);
+  if (middle == 0) return 0;
+  const int64_t long_ns = std::max<int64_t>(middle / 2, 1);
   const auto longs = std::ranges::count_if(alone, [&](int64_t ns) { return ns >= long_ns; });
   return 4 * static_cast<size_t>(longs) <= alone.size() ? long_ns : 0;
 }
