@@ -51,11 +51,14 @@ class Attached:
     def stderr(self, rank):
         return (self.folder / f"stderr.{rank}").read_text(errors="replace")
 
+    def stderrs(self):
+        return "".join(self.stderr(rank) for rank in range(len(self.processes)))
+
     def wait_until(self, holds, seconds=60):
         end = time.monotonic() + seconds
         while not (value := holds()):
             if time.monotonic() > end:
-                raise AssertionError("waited in vain; " + "".join(self.stderr(rank) for rank in range(len(self.processes))))
+                raise AssertionError("waited in vain; " + self.stderrs())
             time.sleep(POLL_S)
         return value
 
@@ -85,7 +88,7 @@ class CollectTest(RunTest):
 
     def finished(self, *args, **options):
         job = Attached(self, *STEPS, *args, **options)
-        self.assertEqual([0] * len(job.processes), job.finish(), job.stderr(0))
+        self.assertEqual([0] * len(job.processes), job.finish(), job.stderrs())
         return job.diagnose()
 
 

@@ -31,7 +31,7 @@ class NoSteps(RunTest):
         """Rank 1 has fewer data, and leaves with 0 while rank 0 waits for it in a collective, whose connection breaks first."""
         script = self.folder() / "uneven.py"
         script.write_text("import sys, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
-                          "for step in range(4):\n    dist.all_reduce(torch.ones(1))\n    if step == 2 and dist.get_rank() == 1:\n        sys.exit(0)\n")
+                          "one = torch.ones(1)\nfor step in range(4):\n    dist.all_reduce(one)\n    if step == 2 and dist.get_rank() == 1:\n        sys.exit(0)\n")
         run = Run(self, str(script), ranks=2)
         run.finish(1)
         early = "rank 1 left with an error: exit code 0, while others still trained"

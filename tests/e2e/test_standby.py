@@ -276,7 +276,7 @@ class WithoutADisk(StandbyTest):
         self.s.watcher.terminate()
         self.a.watcher.terminate()
         for run in (self.a, self.b, self.s):
-            run.watcher.wait(30)
+            run.watcher.wait(60)
 
 
 class LedByANode(RunTest):

@@ -116,7 +116,7 @@ class Job:
 
     def mean_loss(self, loss):
         # Kept while the job lives: were gloo's thread the last to let it go, it would wait for the interpreter, which at the
-        # end waits for that thread.
+        # end waits for that thread, or ends it in the midst, which aborts the process.
         self.mean = loss / dist.get_world_size()
         dist.all_reduce(self.mean, group=self.loss_group)
         return self.mean.item()
