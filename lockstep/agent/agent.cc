@@ -153,9 +153,6 @@ void Agent::Move(const control::Place& place) {
 void Agent::Hear(const control::Told& told) {
   if (ready_) std::visit([this](const auto& body) { Do(body); }, told);
 }
-void Agent::Do(const control::Command& command) {
-  std::visit([this](const auto& body) { Do(body); }, command);
-}
 
 // Facts of an epoch, kept as long as it is the newest.
 void Agent::Remember(EpochId epoch, const control::EventBody& event) {

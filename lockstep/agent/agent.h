@@ -1,14 +1,18 @@
 // The agent of one node: carries the control plane's commands out on the starter and the workers, and tells it what it
-// sees. Lives in the poller's thread; slow work (stacks, CRCs) happens in one background thread.
+// sees. Lives in the poller's thread. Stacks and CRCs are read in one background thread (background.h); the board's
+// futexes, inspection, probes, replays, peers' checkpoints (lockstep/keep) and work on disks (flight.h) have threads of
+// their own, which answer through the poller.
 //
 //   Agent agent(spec, poller, clock, {.say = [&](control::Said said) { ... }, ...});
 //   LS_RETURN_IF_ERROR(agent.Launch());      // or Adopt(): the workers ran on, we are new
 //   agent.Hear(told);  agent.Tick();
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <map>
 #include <string>
+#include <variant>
 
 #include "lockstep/agent/alert_book.h"
 #include "lockstep/agent/background.h"
@@ -57,7 +61,8 @@ class Agent {
   absl::Status Adopt();
   bool ready() const { return ready_; }  // has heard of the starter how things are
 
-  // From the coordinator. Announce, Seat and WaitForCulprit are its own business; Finish is the composer's too.
+  // From the coordinator. Announce, Seat, Vacate, Resize, WaitForCulprit, WaitForStop and AskForNodes are carried out
+  // by the coordinator and do nothing here. Whoever owns this agent acts on Finish as well.
   void Hear(const control::Told& told);
   // Says all that it knows: the coordinator is new, or back. Nothing before the starter said hello, which does it too.
   void SayAll();
@@ -101,7 +106,10 @@ class Agent {
   void Remember(EpochId epoch, const control::EventBody& event);
   void AllStopped(uint64_t epoch);
   void SayLoopBegins();
-  void Do(const control::Command& command);
+  template <std::same_as<control::Command> C>  // itself: a command without a Do() of its own does not compile
+  void Do(const C& command) {
+    std::visit([this](const auto& body) { Do(body); }, command);
+  }
   void Do(const control::Commit& commit);
   void Do(const control::LookClosely& look);
   void Do(const control::HostStore& wish) { link_.HostStore(wish); }
@@ -121,6 +129,8 @@ class Agent {
   void Do(const control::PublishRestore& command);
   void Do(const control::Announce&) {}
   void Do(const control::Seat&) {}
+  void Do(const control::Vacate&) {}
+  void Do(const control::Resize&) {}
   void Do(const control::Probe& command);
   void Do(const control::WaitForStop&) {}
   void Do(const control::KeepCode& command);

@@ -59,8 +59,8 @@ class StarterLink {
   void HostStore(const control::HostStore& wish);
   // `code`: as in EpochPlan.
   void Spawn(const control::Spawn& command, const std::string& code_root, const std::string& code);
-  // spare: not the ranks of this node in `suspects`, but those that offer to go on in the same process.
-  // `suspects`: of this node, counted from 0.
+  // Ends the epoch. With grace 0, ranks that offer to leave their function keep their process, except those in
+  // `suspects` (of this node, counted from 0), and except where `command.anew` is set.
   void Kill(const control::KillEpoch& command, const std::vector<int>& suspects);
   void Signal(int signal);
   // The user knows that output was not heard.

@@ -45,7 +45,8 @@ namespace {
 constexpr Seconds kRecall{1.5};                    // for ranks that are to leave their training function; most need 0.2
 constexpr Seconds kBusyTick{0.1}, kIdleTick{1.0};  // each tick takes a core away from a rank for a moment
 constexpr Seconds kNearTick{0.001};                // while a checkpoint is near
-constexpr Seconds kLeave{10};                      // with processes that hang in the kernel
+constexpr Seconds kLostZygoteEnds{10};             // for what a lost zygote had forked, before workers start by exec
+constexpr Seconds kStuckEnd{10};                   // for processes that hang in the kernel, before it leaves them
 
 class Starter {
  public:
@@ -426,7 +427,7 @@ void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {
 
 void Starter::Unspawned(uint64_t epoch) {
   if (killing_) return SpawnFailed(epoch, "");
-  exec_by_ = clock_.Now() + ToNanos(kLeave);
+  exec_by_ = clock_.Now() + ToNanos(kLostZygoteEnds);
   StartByExec();
 }
 
@@ -581,7 +582,7 @@ void Starter::StopIfAllGone() {
 }
 
 void Starter::End() {
-  if (!std::exchange(ending_, true)) leave_at_ = clock_.Now() + ToNanos(kLeave);
+  if (!std::exchange(ending_, true)) leave_at_ = clock_.Now() + ToNanos(kStuckEnd);
   KillEpoch(plan_ ? plan_->epoch : workers_.epoch(), Seconds{0});
 }
 

@@ -16,7 +16,7 @@ bool Finished(const ls_rank_block& block) { return Load(block.phase) == LS_PHASE
 
 Seconds LeastPeriod(int ranks) { return {std::min(ranks / kRanksPerSecond, 1.0)}; }
 
-bool Held(const detect::RankSample& sample) {
+bool IsHaltedOrTraced(const detect::RankSample& sample) {
   return sample.state == detect::ProcState::kStopped || sample.frozen || sample.traced;
 }
 
@@ -99,7 +99,8 @@ bool Watch::IsSteady(const ls_board& board, Nanos now) const {
     const auto sample = newest_.find(worker.rank);
     const auto steps = steps_told_.find(worker.rank);
     return !worker.exited && sample != newest_.end() && steps != steps_told_.end() && steps->second >= kFirstSteps &&
-           !Held(sample->second) && sample->second.in_loop && !IsLate(board, sample->second, worker.rank, now);
+           !IsHaltedOrTraced(sample->second) && sample->second.in_loop &&
+           !IsLate(board, sample->second, worker.rank, now);
   });
 }
 
@@ -108,10 +109,10 @@ bool Watch::IsDue(const ls_board& board, const detect::RankSample& sample, int r
   if (known == told_.end()) return true;
   const detect::RankSample& told = known->second;
   if (sample.state == detect::ProcState::kGone) return told.state != detect::ProcState::kGone;
-  if (sample.finished != told.finished || Held(sample) != Held(told)) return true;
+  if (sample.finished != told.finished || IsHaltedOrTraced(sample) != IsHaltedOrTraced(told)) return true;
   const Seconds since = ToSeconds(sample.at - told.at);
   if (since < LeastPeriod(spec_.place.world_size)) return false;
-  return closely_ || Held(sample) || steps_told_.find(rank)->second < kFirstSteps ||
+  return closely_ || IsHaltedOrTraced(sample) || steps_told_.find(rank)->second < kFirstSteps ||
          IsLate(board, sample, rank, sample.at) || since >= kSteadyPeriod;
 }
 

@@ -21,7 +21,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr double kMuch = .05;        // of the step: with more for transfers the closed form may be more than 2 % off
+constexpr double kTransferShareToNote = .05;  // of the step: above it the closed form may be more than 2 % off
 constexpr size_t kEmitTried = 1000;  // layouts, the best first, for flags of one that the framework can carry out
 
 absl::StatusOr<plan::Candidate> PredictedLayout(const std::string& layout, const plan::Cluster& cluster) {
@@ -87,9 +87,9 @@ absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const pl
     report["with_failures"] = *goodput;
   }
   const double transfers = one.step[plan::Part::kPipeline] / one.step.total().value;
-  if (flags.out.empty() && transfers < kMuch) return absl::OkStatus();
+  if (flags.out.empty() && transfers < kTransferShareToNote) return absl::OkStatus();
   Json& graph = report["graph"] = {{"layout", plan::LayoutText(one.workload)}};
-  if (transfers >= kMuch)
+  if (transfers >= kTransferShareToNote)
     graph["note"] = fmt::format(
         "transfers between stages take {:.2g} % of the step; the closed form has every stage wait for all of them, and "
         "may be more than 2 % off",
@@ -236,7 +236,7 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
       ->delimiter(',');
   command.add_option("--usd-per-hour", flags.usd_per_hour, "Price of an accelerator, in dollars an hour")
       ->check(Between(plan::kUsdPerHour.least, plan::kUsdPerHour.most));
-  command.add_option("--power-w", flags.power, "Watts of an accelerator with its share of the host")
+  command.add_option("--power-w", flags.power_w, "Watts of an accelerator with its share of the host")
       ->check(Between(plan::kWatts.least, plan::kWatts.most));
 }
 

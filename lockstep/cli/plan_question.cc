@@ -107,7 +107,7 @@ absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags
   work.sequence = flags.sequence;
   work.global_batch = flags.batch;
   if (flags.usd_per_hour > 0) work.machine.usd_per_hour = flags.usd_per_hour;
-  if (flags.power > 0) work.machine.power = flags.power;
+  if (flags.power_w > 0) work.machine.power = flags.power_w;
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
   LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work, &model_note));
   if (flags.training == "lora") work.training = plan::Training::kLora;

@@ -19,7 +19,7 @@ struct PlanFlags {
   std::vector<std::string> clusters, precisions = {"bf16"}, compare, explain, schedules = {"1f1b"}, offloads = {"none"},
                                      freeze;
   int batch = 0, sequence = 0;
-  double usd_per_hour = 0, power = 0;
+  double usd_per_hour = 0, power_w = 0;
   unsigned threads = 0;
   size_t top = 5;
   bool json = false;

@@ -247,8 +247,8 @@ void AddTelemetry(CLI::App& simulate, int& exit_code) {
       "--fault", flags->faults,
       "KIND[:key=value,...]: slow_rank (rank, factor), slow_link, slow_block, slow_block_out, slow_block_in (rank, "
       "peer, port, factor), slow_sender, slow_receiver (rank, port, factor), stopped, lost_message, deadlock, "
-      "mismatch, "
-      "skipped (rank); and of healthy jobs gc (share, seconds), checkpoint, evaluation (seconds), lengths, warm_up, "
+      "mismatch, skipped (rank); and of healthy jobs gc (share, seconds), checkpoint, evaluation (seconds), lengths, "
+      "warm_up, "
       "rotating, everybody (factor), pause (seconds). All but warm_up and pause take from, until and every, in s, "
       "pause "
       "from; may be given several times");

@@ -130,10 +130,9 @@ class Conductor {
   void Carry(const Finish& finish);
   void Carry(const AskForNodes&) {}
   void Carry(const Announce&) {}
-  template <typename OfAgents>
-  void Carry(const OfAgents& command) {
-    TellAll(Command(command));
-  }
+  void Carry(const KeepStacks& command) { TellAll(Command(command)); }
+  void Carry(const PublishRestore& command) { TellAll(Command(command)); }
+  void Carry(const KeepCode& command) { TellAll(Command(command)); }
 
   void CountOnFrom(const Conductor& before);
   std::string TokenOf(int node) const;

@@ -19,7 +19,7 @@ constexpr Seconds kCommunicationForgotten{120};  // what comes back after so lon
 // Far beyond any message of a healthy job, and far below the limits of the libraries, at which the job would end.
 constexpr Seconds kStuck{30};
 
-bool Held(const detect::RankSample& sample) { return sample.state == detect::ProcState::kStopped || sample.frozen; }
+bool IsHalted(const detect::RankSample& sample) { return sample.state == detect::ProcState::kStopped || sample.frozen; }
 
 // Its exit has been told; the samples speak of those that are left.
 bool Failed(const detect::RankSample& sample) { return sample.state == detect::ProcState::kGone && !sample.finished; }
@@ -97,7 +97,7 @@ void Judge::Forget(const std::vector<RankId>& ranks) {
 }
 
 // Whether those who have not joined may still be on their way: all have in an epoch before, or the first has just now.
-bool Judge::Loads(const std::vector<int>& absent, int ranks, Nanos now) {
+bool Judge::NoteJoined(const std::vector<int>& absent, int ranks, Nanos now) {
   const bool some = absent.size() < static_cast<size_t>(ranks);
   some_joined_ = some_joined_ || some;
   all_joined_ = all_joined_ || absent.empty();
@@ -112,7 +112,7 @@ void Judge::TellUnseen(const State& state, Nanos now, std::vector<EventBody>& ev
   std::vector<int> absent;
   for (const auto& [rank, sample] : newest_)
     if (!sample.joined) absent.push_back(rank.value());
-  if (Loads(absent, state.spec.ranks, now) || !TrainsUnseen(state, now)) return;
+  if (NoteJoined(absent, state.spec.ranks, now) || !TrainsUnseen(state, now)) return;
   events.push_back(LoopBegan{epoch_, now, state.restore, true});
   if (some_joined_ && !std::exchange(absent_told_, true))
     absent_ = fmt::format("{} {} not joined: Checkpoint must be made on all ranks; until then no step counts",
@@ -145,9 +145,9 @@ void Judge::TellPause(const State& state, std::vector<EventBody>& events) const 
   if (newest_.size() < static_cast<size_t>(state.spec.ranks)) return;
   const auto& ranks = newest_;
   const bool all = std::all_of(ranks.begin(), ranks.end(), [](const auto& entry) {
-    return entry.second.finished || Failed(entry.second) || Held(entry.second);
+    return entry.second.finished || Failed(entry.second) || IsHalted(entry.second);
   });
-  const bool any = std::any_of(ranks.begin(), ranks.end(), [](const auto& entry) { return Held(entry.second); });
+  const bool any = std::any_of(ranks.begin(), ranks.end(), [](const auto& entry) { return IsHalted(entry.second); });
   if (all && any && !state.paused) events.push_back(JobPaused{});
   if (!any && state.paused) events.push_back(JobContinued{});
 }
@@ -166,20 +166,20 @@ void Judge::TellSuspicions(const State& state, const Progress& progress, Nanos n
   }
   if (!verdict.findings.empty()) return;
   suspicions_told_.clear();  // should it come back, it is told again
-  TellGone(state, events);
+  TellRecovered(state, events);
 }
 
 // No step closes the incident of a job that tells none, if it was only watched. By what is seen now: a coordinator that
 // took over need not have told the suspicion itself.
-void Judge::TellGone(const State& state, std::vector<EventBody>& events) const {
+void Judge::TellRecovered(const State& state, std::vector<EventBody>& events) const {
   if (!state.unseen || !state.open || state.mode != Mode::kRunning || state.paused || stuck_) return;
   if (newest_.size() < static_cast<size_t>(state.spec.ranks)) return;
-  const bool gone = std::any_of(state.exits.begin(), state.exits.end(), [](const auto& exit) {
+  const bool failed = std::any_of(state.exits.begin(), state.exits.end(), [](const auto& exit) {
     return exit.second.status.code != 0 || exit.second.status.signal != 0;
   });
-  const bool held = std::any_of(newest_.begin(), newest_.end(),
-                                [](const auto& entry) { return Held(entry.second) || entry.second.traced; });
-  if (!gone && !held) events.push_back(CaughtUp{epoch_, state.progress});
+  const bool halted = std::any_of(newest_.begin(), newest_.end(),
+                                  [](const auto& entry) { return IsHalted(entry.second) || entry.second.traced; });
+  if (!failed && !halted) events.push_back(CaughtUp{epoch_, state.progress});
 }
 
 // A coordinator that took over hears of each rank first.

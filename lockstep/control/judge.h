@@ -5,8 +5,8 @@
 //
 //   Judge judge(policy, world_size);
 //   judge.Begin(epoch);                      // with every Spawn, and after a take-over
-//   judge.Add(samples, fleet.progress());
-//   for (const EventBody& event : judge.At(state, now)) ...
+//   judge.Add(samples);
+//   for (const EventBody& event : judge.At(state, fleet.progress(), now)) ...
 #pragma once
 
 #include <map>
@@ -54,7 +54,7 @@ class Judge {
  private:
   trace::CommLog Log() const;
   void TellUnseen(const State& state, Nanos now, std::vector<EventBody>& events);
-  bool Loads(const std::vector<int>& absent, int ranks, Nanos now);
+  bool NoteJoined(const std::vector<int>& absent, int ranks, Nanos now);
   void TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellPause(const State& state, std::vector<EventBody>& events) const;
   void TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events);
@@ -62,7 +62,7 @@ class Judge {
   bool LossesAreFinite(int ranks) const;
   void TellLosses(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellSuspicions(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
-  void TellGone(const State& state, std::vector<EventBody>& events) const;
+  void TellRecovered(const State& state, std::vector<EventBody>& events) const;
 
   // What is suspected alike in one stall. Of a large job each telling is long, and who is suspected may change with
   // every sample: others are told no sooner than after as long as it has lasted when it was told before.

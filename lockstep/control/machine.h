@@ -29,16 +29,16 @@
 namespace lockstep::control {
 
 enum class Mode {
-  kStarting,
-  kRunning,
-  kConfirming,
-  kStopping,
-  kChoosing,
-  kSpawning,
-  kFinishing,
+  kStarting,    // all workers run; the loop has not begun
+  kRunning,     // the loop runs
+  kConfirming,  // a fault is known; stacks are awaited, or the culprit behind a lost connection
+  kStopping,    // the epoch is being killed
+  kChoosing,    // the checkpoint for the coming epoch is chosen
+  kSpawning,    // workers are being started
+  kFinishing,   // all have finished, or the job was stopped: the last checkpoint goes to disk
   kFinished,
-  kLoading,
-  kProbing
+  kLoading,  // a checkpoint is chosen before the first epoch
+  kProbing   // nothing runs; machines are tested
 };
 const char* ModeName(Mode mode);
 

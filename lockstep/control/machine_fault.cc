@@ -380,8 +380,7 @@ bool AlreadySaid(const State& state, const Finding& finding) {
   return std::any_of(findings.begin(), findings.end(), [&](const Finding& other) { return IsSame(finding, other); });
 }
 
-// One that a new fault overtakes is closed: each restart has
-// its own.
+// An incident that a new fault overtakes is closed, since each restart has an incident of its own.
 void EnsureIncident(Turn& turn) {
   State& state = turn.state;
   if (state.open && state.fault.epoch == state.epoch) return;

@@ -219,7 +219,6 @@ class Cluster {
   // A fact of an epoch. An agent keeps those of the newest, and says them again.
   void Remember(int node, EpochId epoch, const EventBody& fact);
   void SayNow(int node, Said said);
-  void SaySoon(int node, Seconds delay, const Said& said);
   void SayReady(int node, const Probe& probe);
   ReplayEnded Replayed(int node, const ReplayRun& run);
   void Answer(int node, const ReplayEnded& ended);

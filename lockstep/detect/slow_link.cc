@@ -164,8 +164,7 @@ std::string TextOf(const std::map<Way, Slowness>& too_few) {
   const auto& [way, slowness] = *too_few.begin();
   return fmt::format(
       "{} way(s) between ranks look slow, that from rank {} to rank {} the first of them ({:.2f} ms a message, like "
-      "ways "
-      "{:.2f}), by too few messages to tell: a longer log would",
+      "ways {:.2f}), by too few messages to tell: a longer log would",
       too_few.size(), way.from, way.to, slowness.ns / 1e6, slowness.usual_ns / 1e6);
 }
 

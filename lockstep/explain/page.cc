@@ -90,8 +90,7 @@ std::string SplitTable(const Json& split) {
 std::string Headline(const Json& report) {
   return fmt::format(
       "<p class=\"verdict\"><b>{}</b>: S = {:.3f}. A step takes {:.3f} s, ideal would be {:.3f} s; {:.1f} % of the GPU "
-      "time "
-      "({:.3g} GPU-hours in {} traced steps) is lost.</p>\n",
+      "time ({:.3g} GPU-hours in {} traced steps) is lost.</p>\n",
       Escaped(report.at("verdict").get<std::string>()), report.at("slowdown").get<double>(),
       report.at("step_s").at("measured").get<double>(), report.at("step_s").at("ideal").get<double>(),
       100 * report.at("wasted").at("share").get<double>(), report.at("wasted").at("gpu_hours").get<double>(),

@@ -1,13 +1,15 @@
 // The what-if analysis of a job: what its steps would have taken had parts of it been ideal (OSDI'25, arXiv
 // 2505.05713).
 //
-//   ideal duration of an op: of those of its class (op type) the mean for compute, the median for communication
-//   (transfers), without waits for data; T_nodelay = replay with measured durations, no launch delays      T_ideal =
-//   replay with ideal durations S         = mean over steps of T_nodelay / mean of T_ideal         (Eq. 1) S_x       =
-//   mean of T(ideal, but x as measured) / mean of T_ideal  (Eq. 2, 4): x an op type, a stage, a data-parallel rank
-//               or, exactly, one worker
-//   rem(X)    = (T_nodelay - T(measured, but X ideal)) / (T_nodelay - T_ideal): the share of the loss that X explains
-//   (Eq. 5)
+//   ideal duration of an op: over its class (op type), the mean for compute, the median of the transfers for
+//                            communication; waits for data are taken out
+//   T_nodelay = replay with measured durations, without launch delays
+//   T_ideal   = replay with ideal durations
+//   S         = mean over steps of T_nodelay / mean of T_ideal         (Eq. 1)
+//   S_x       = mean of T(ideal, but x as measured) / mean of T_ideal  (Eq. 2, 4)
+//               x: an op type, a stage, a data-parallel rank, or, exactly, one worker
+//   rem(X)    = (T_nodelay - T(measured, but X ideal)) / (T_nodelay - T_ideal)   (Eq. 5)
+//               the share of the loss that X explains
 //
 // docs/models/explain.md has the rules by which the graph is made. Cost: one replay for each x.
 #pragma once

@@ -87,9 +87,9 @@ class Dispatcher {
   void Cut(Lock& lock, Maker& maker, const Want& want, const prepare::Image& image);
   void Make(Lock& lock, Maker& maker, const Want& want);
   // `times`: what decoding took.
-  absl::Status MakeUnlocked(Lock& lock, Maker& maker, const Want& want,
-                            const std::shared_ptr<const prepare::Buffer>& file,
-                            std::shared_ptr<const prepare::Image>& image, Times& times);
+  absl::Status DecodeOrPrepare(Lock& lock, Maker& maker, const Want& want,
+                               const std::shared_ptr<const prepare::Buffer>& file,
+                               std::shared_ptr<const prepare::Image>& image, Times& times);
   struct Corrupt {
     bool for_good = false;
     size_t listed = 0;  // its place in the list

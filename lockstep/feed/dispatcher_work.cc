@@ -133,7 +133,7 @@ void Dispatcher::Make(Lock& lock, Maker& maker, const Want& want) {
   std::shared_ptr<const prepare::Image> image;
   Times took;
   const auto file = Read(lock, maker, item, took);
-  const absl::Status made = file.ok() ? MakeUnlocked(lock, maker, want, *file, image, took) : file.status();
+  const absl::Status made = file.ok() ? DecodeOrPrepare(lock, maker, want, *file, image, took) : file.status();
   tally_.prepared.Add(maker.TakeCounters());
   if (!made.ok()) MarkCorrupt(item, made, /*for_good=*/false);
   std::vector<Want> waiting = std::move(being_decoded_[item]);
@@ -153,11 +153,11 @@ void Dispatcher::Make(Lock& lock, Maker& maker, const Want& want) {
   Finish(want, made.ok());
 }
 
-// Holds the lock when it begins and ends. Leaves an image if others will want it and memory has room for it; else the
-// want's own place has been filled.
-absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want,
-                                      const std::shared_ptr<const prepare::Buffer>& file,
-                                      std::shared_ptr<const prepare::Image>& image, Times& times) {
+// Called with the lock held, and returns with it; releases it while it decodes. If others will want the item and memory
+// has room, `image` is the decoded item; otherwise it is written straight into the want's own place.
+absl::Status Dispatcher::DecodeOrPrepare(Lock& lock, Maker& maker, const Want& want,
+                                         const std::shared_ptr<const prepare::Buffer>& file,
+                                         std::shared_ptr<const prepare::Image>& image, Times& times) {
   const uint64_t next = NextUse(want.item(), 1);
   const absl::StatusOr<prepare::DecodeMemory> need = maker.MemoryFor(file->bytes());
   if (!need.ok()) {
@@ -194,7 +194,7 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
   return status;
 }
 
-// Waits for it; what nobody reads goes.
+// Waits until `bytes` are free; items that nobody is reading are evicted for it.
 Dispatcher::Room Dispatcher::TakeWorkRoom(Lock& lock, uint64_t bytes) {
   if (bytes <= Maker::kUnasked) return {};
   while (!cache_.ReserveOfAll(bytes)) {

@@ -4,7 +4,7 @@
 // than its quota; but not what somebody is reading.
 // Thread-compatible: the owner's lock.
 //
-//   if (cache.Reserve(bytes, distance)) ... decode ...; cache.Put(item, kDecoded, {image}, bytes);
+//   if (cache.Reserve(bytes, distance)) ... decode ...; cache.Put(item, Form::kDecoded, {image, nullptr}, bytes, reserved);
 #pragma once
 
 #include <array>

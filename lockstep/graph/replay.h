@@ -8,8 +8,8 @@
 // the block size or on the processor: only maxima and sums in a fixed order. Cost: about 1 ns per op and lane for a
 // graph with tens of lanes, of which nothing is allocated but the scratch.
 //
-//   Scenario worker_fixed = Scenario::Measured(graph);
-//   worker_fixed.durations.Set(op, mask_without_that_worker);
+//   Scenario worker_fixed{{ops, Selection::kAll}, {ops, Selection::kNone}};
+//   worker_fixed.durations.Set(op, worker_fixed.durations.AddMask(lanes_without_that_worker));
 //   replay.SetTimes(worker_fixed, scratch, times);   // seconds per lane set
 #pragma once
 

@@ -87,7 +87,9 @@ class Node {
   void Publish();
 
   RunOptions options_;
-  agent::RunSpec spec_;  // until there is an agent
+  // What this watcher was started with, and its newest place. The agent's copy may lag: after Move() it keeps the old
+  // place until the coming epoch's checkpoint is chosen. What is saved is agent_->spec().
+  agent::RunSpec spec_;
   SystemClock clock_;
   Poller poller_;
   View view_;
@@ -442,8 +444,7 @@ void Node::StarterLost() {
   if (finishing_) return;
   const std::string why = fmt::format(
       "the starter process of node {} was killed, and with it went its checkpoints and its workers: nobody else can "
-      "know "
-      "how those ended",
+      "know how those ended",
       spec_.node_name);
   view_.Line(why);
   if (spec_.place.node == control::kStandby) return Fail(Unavailable("the starter process was killed"));

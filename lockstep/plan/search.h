@@ -2,8 +2,8 @@
 // out is what does not divide, and what does not fit the memory. The same result on any number of threads. Cost: a
 // tenth of a microsecond a candidate (docs/models/plan.md), for what candidates share is computed once.
 //
-//   const SearchResult result = Search({base}, rates, {.keep = 5});  // base: the model, the work, the machine, how
-//   many result.best.front().step.total();
+//   const SearchResult result = Search({&cluster, 1}, {.keep = 5});  // cluster: the work on its machine, and the rates
+//   if (!result.best.empty()) result.best.front().step.total();
 #pragma once
 
 #include <functional>

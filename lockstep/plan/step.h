@@ -74,13 +74,16 @@ struct LayerSeconds {
 struct Update {
   double here = 0, host = 0, gradients = 0, parameters = 0;
 };
+struct KeptSeconds {  // of what KeptBytes says
+  double all = 0, selected = 0, input = 0;
+};
 struct StepTerms {
   LayerSeconds forward, backward, both;  // of a layer and a microbatch, in the mean of trained and frozen ones
   LayerSeconds pair;                     // of both, run together: each hides what the other exchanges with experts
   Passes trained;                        // of a layer that is
   Passes mixed;          // by how much longer one takes with experts than without; where stages differ in those
   double selective = 0;  // what selective recomputation adds
-  KeptBytes to_host;     // seconds, not bytes: of what a layer keeps, one way
+  KeptSeconds to_host;   // to send what a layer keeps over the host's link, one way
   double from_host = 0, gradients = 0;  // seconds of a layer over the link to the host: its weights; its gradients
   Passes head;
   double layers = 0, most_layers = 0, last_layers = 0;  // of the model; of a stage at most; of the last

@@ -2,7 +2,8 @@
 // (docs/formats/tiles.md). An interval is a tile of a few minimum coded units (MCUs) in one row of them; with the index
 // a decoder reads only the tiles that a crop touches, and gets the same pixels bit for bit.
 //
-//   LS_ASSIGN_OR_RETURN(const TileIndex index, ParseTileIndex(jpeg, head));
+//   TileIndex index;
+//   LS_RETURN_IF_ERROR(ParseTileIndex(jpeg, head, index));
 //   if (AssembleTiles(jpeg, head, index, crop, small)) ... decode `small`, a JPEG of its own
 #pragma once
 

@@ -129,7 +129,8 @@ void Put(const control::Seat&, Out&) {}
 void Put(const control::Vacate&, Out&) {}
 void Put(const control::Resize&, Out&) {}
 void Put(const control::WaitForCulprit&, Out&) {}
-void Put(const control::Command& command, Out& wire) {
+template <std::same_as<control::Command> C>  // itself: a command without a Put() of its own does not compile
+void Put(const C& command, Out& wire) {
   std::visit([&](const auto& body) { Put(body, wire); }, command);
 }
 

@@ -10,7 +10,7 @@
 // places than the set has items is walked once when the epoch begins; Load O(1).
 //
 //   LS_ASSIGN_OR_RETURN(Stream stream, Stream::Create({.dataset = ItemSet::Below(1'000'000'000), .seed = 7}));
-//   stream.Begin({.number = epoch});
+//   stream.Begin({.number = epoch}, epoch);
 //   while (stream.left() > 0) Use(stream.Next());
 #pragma once
 

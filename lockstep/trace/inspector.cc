@@ -422,8 +422,7 @@ class Joiner {
     if (!any([](const CommOp& op) { return op.alone_ns >= 0; }))
       return text +
              "; what ranks did between two collectives is not known, so that who comes late can't be told: they sent "
-             "or "
-             "received, or collectives are missing (NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES=0 dumps all)";
+             "or received, or collectives are missing (NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES=0 dumps all)";
     return text;
   }
 
