@@ -11,6 +11,7 @@
 #include "lockstep/base/check.h"
 #include "lockstep/base/large_pages.h"
 #include "lockstep/base/parallel.h"
+#include "lockstep/trace/lost_rows.h"
 #include "lockstep/trace/pipeline.h"
 #include "lockstep/trace/unknown_transfers.h"
 #include "lockstep/trace/worker_clocks.h"
@@ -140,6 +141,39 @@ LaneTable Lanes(const StragglerRows& rows, int dp, size_t threads) {
   return table;
 }
 
+// Adds the rows that were lost where the others tell of them. Answers (op, lane) of each.
+std::vector<LostRow> PutBackLostRows(StragglerRows& rows, OpTable& table, LaneTable& lanes) {
+  const size_t ops = table.ops().size(), width = lanes.lanes.size();
+  if (rows.size() >= ops * width) return {};
+  RecordedTimes recorded{table.ops(), lanes.lanes, lanes.first_lane, std::vector<float>(ops * width, kMissing),
+                         std::vector<float>(ops * width)};
+  std::vector<const StragglerRow*> like(ops);
+  for (const auto& piece : rows.pieces)
+    for (const StragglerRow& row : piece) {
+      const size_t cell = table.Of(row) * width + lanes.lane_of[row.step][row.dp];
+      recorded.starts[cell] = row.start;
+      recorded.ends[cell] = row.start + row.duration;
+      like[table.Of(row)] = &row;
+    }
+  std::vector<uint32_t> step_of(width);  // its index in the rows
+  for (uint32_t step = 0; step < lanes.lane_of.size(); ++step)
+    for (const uint32_t lane : lanes.lane_of[step])
+      if (lane < width) step_of[lane] = step;
+  const bool some_whole = std::find(lanes.rows.begin(), lanes.rows.end(), ops) != lanes.rows.end();
+  std::vector<StragglerRow> back;
+  std::vector<LostRow> all = FindLostRows(recorded);
+  for (const LostRow& lost : all) {
+    StragglerRow& row = back.emplace_back(*like[lost.op]);
+    row.step = step_of[lost.lane];
+    row.dp = static_cast<uint16_t>(lanes.lanes[lost.lane].dp);
+    row.start = lost.start;
+    row.duration = lost.end - lost.start;
+    if (!some_whole) ++lanes.rows[lost.lane];  // else the order is told by a lane that was recorded whole
+  }
+  rows.pieces.push_back(std::move(back));
+  return all;
+}
+
 // When each step begins and how long it takes. An op that is lost in a slow step would else seem to come early.
 class Spans {
  public:
@@ -229,7 +263,6 @@ absl::StatusOr<uint64_t> Fill(TracedJob& job, StragglerRows rows, const OpTable&
 
 // Ops that a lane does not have begin and end nowhere.
 void MarkAbsent(TracedJob& job, uint64_t missing) {
-  Count(job.counters, "absent_ops", missing);
   if (missing == 0) return;
   job.graph.absent.resize(job.starts.size());
   for (size_t cell = 0; cell < job.starts.size(); ++cell) {
@@ -268,6 +301,7 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   LS_RETURN_IF_ERROR(CheckSize(rows, meta.dp));
   LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows, threads));
   LaneTable lanes = Lanes(rows, meta.dp, threads);
+  const std::vector<LostRow> lost = PutBackLostRows(rows, table, lanes);
   const ReferenceLane reference = Reference(rows, table, lanes);
   graph::OpGraphBuilder builder;
   for (size_t op = 0; op < table.ops().size(); ++op) builder.AddOp();
@@ -291,11 +325,16 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   NameKinds(job);
   Count(job.counters, "steps_without_compute", idle_steps);
   Count(job.counters, "absent_ranks", job.steps.size() * static_cast<size_t>(job.dp) - job.lanes.size());
+  Count(job.counters, "absent_ops", lost.size() + missing);
+  Count(job.counters, "lost_rows_put_back", lost.size());
   MarkAbsent(job, missing);
   TimeSteps(job, threads);
   MeasureParts(job, threads);
   MendClocks(job, threads);
-  BoundUnknownTransfers(job);
+  std::vector<size_t> put_back;
+  for (const LostRow& one : lost) put_back.push_back(job.graph.Cell(built.number[one.op], one.lane));
+  std::sort(put_back.begin(), put_back.end());
+  BoundUnknownTransfers(job, put_back);
   return job;
 }
 
