@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "lockstep/base/number.h"
 #include "lockstep/base/split.h"
+#include "lockstep/detect/comm_departures.h"
 #include "lockstep/detect/comm_slow.h"
 #include "lockstep/detect/comm_waits.h"
 #include "lockstep/incident/some.h"
@@ -191,6 +193,8 @@ class Finder {
 
   std::vector<Finding> Run() {
     std::vector<Finding> findings = FindMismatches(standing_);
+    for (Finding& finding : findings)
+      if (!finding.ambiguous_with.empty()) NameDepartures(RanksOf(finding), finding);
     FindOtherAmounts(standing_, findings);
     if (findings.empty()) {
       const std::map<int, End> silent = NameTheEnds(findings);
@@ -449,9 +453,54 @@ class Finder {
       }
       finding.ambiguous_with = LinkSuspects(links);
       finding.certain = AllWait({}) && !guessed && !log_.reported.empty();
+      NameDepartures({ranks.begin(), ranks.end()}, finding);
       if (!finding.certain) finding.probe = "the collectives that each of them launched before, in their order";
       findings.push_back(std::move(finding));
     }
+  }
+
+  static std::set<int> RanksOf(const Finding& finding) {
+    std::set<int> ranks;
+    for (const auto* list : {&finding.suspects, &finding.ambiguous_with})
+      for (const Suspect& suspect : *list)
+        if (const std::optional<RankId> rank = incident::RankOf(suspect)) ranks.insert(rank->value());
+    return ranks;
+  }
+
+  // Ranks that left collectives out, or added some, are why others don't fit. That a circle is one stays certain; who
+  // made it only where several others show it.
+  void NameDepartures(const std::set<int>& among, Finding& finding) const {
+    const std::vector<Departure> departures = FindDepartures(log_, among);
+    if (departures.empty()) return;
+    std::vector<Suspect> suspects;
+    std::vector<std::string> lines;
+    for (const Departure& one : departures) {
+      suspects.push_back(incident::SuspectRank(RankId(one.rank)));
+      if (lines.size() < kMostLines) lines.push_back(TextOf(one));
+    }
+    finding.evidence.insert(finding.evidence.begin(), lines.begin(), lines.end());
+    const bool sure = departures.size() == 1 && departures.front().others.size() > 1;
+    if (finding.syndrome == Syndrome::kDeadlock && !sure) {
+      finding.ambiguous_with.insert(finding.ambiguous_with.end(), suspects.begin(), suspects.end());
+      return;
+    }
+    finding.syndrome = Syndrome::kMismatched;
+    finding.suspects = std::move(suspects);
+    finding.ambiguous_with.clear();
+  }
+
+  std::string TextOf(const Departure& one) const {
+    std::string more;
+    for (size_t i = 0; i < std::min(kMostLines, one.more.size()); ++i) {
+      const auto& [op, times] = one.more[i];
+      more += fmt::format("{}{} {} of {} {}", i == 0 ? "" : ", ", std::abs(times), log_.functions[op->function],
+                          NameOf(log_.communicators[op->communicator]), times < 0 ? "fewer" : "more");
+    }
+    const std::string where = one.to == nullptr
+                                  ? fmt::format("after {}", NameOf(log_, *one.from))
+                                  : fmt::format("between {} and {}", NameOf(log_, *one.from), one.to->sequence);
+    return fmt::format("rank {} launched {} {} than {}, which had launched the same until then", one.rank, where, more,
+                       RanksText(one.others));
   }
 
   // Everybody is where they should be, and yet it does not end: the way between them, or a device. `held`: also where

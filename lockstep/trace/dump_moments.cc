@@ -13,13 +13,6 @@ namespace {
 // A collective's timeout, if nobody sets it: an incident before this one is older by more.
 constexpr int64_t kFarNs = 600'000'000'000;
 
-bool NeedsAll(const std::string& function) {
-  constexpr std::array<std::string_view, 6> kWords = {"all_reduce", "allreduce",      "all_gather",
-                                                      "allgather",  "reduce_scatter", "barrier"};
-  return std::any_of(kWords.begin(), kWords.end(),
-                     [&](std::string_view word) { return function.find(word) != std::string::npos; });
-}
-
 // A rank in a communicator's collectives, by their numbers.
 struct Reach {
   static constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
@@ -116,6 +109,13 @@ class Finder {
 };
 
 }  // namespace
+
+bool NeedsAll(const std::string& function) {
+  constexpr std::array<std::string_view, 6> kWords = {"all_reduce", "allreduce",      "all_gather",
+                                                      "allgather",  "reduce_scatter", "barrier"};
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](std::string_view word) { return function.find(word) != std::string::npos; });
+}
 
 DumpsApart FindApart(const CommLog& log, const std::map<int, DumpMoment>& moments) {
   return Finder(log, moments).Run();

@@ -16,6 +16,7 @@ namespace lockstep::trace {
 
 struct DumpMoment {
   int64_t written_ns = -1;  // wall time
+  int64_t dumped_ns = -1;   // the same, as the dump tells itself; -1: not told
   int64_t newest_ns = -1;   // what the rank launched last, wall time; -1: not told
   std::vector<int> world;   // the default group's ranks, ascending; empty: not told
 };
@@ -25,6 +26,9 @@ struct DumpsApart {
   std::set<int> old;    // of which the dump is far older than one that it does not go with
   std::string why;      // of one of them; empty: all dumps may be of one moment
 };
+
+// Of a function: no rank ends it before all have launched it, and each brings the same amount.
+bool NeedsAll(const std::string& function);
 
 // `moments`: by rank, of all that reported.
 DumpsApart FindApart(const CommLog& log, const std::map<int, DumpMoment>& moments);

@@ -120,13 +120,18 @@ class Collector {
     kinds_.clear();
     std::set<int64_t> records;
     bool some_ended = false;
+    int64_t dumped_ns = -1;
     for (const Json& entry : entries) {
       Take(rank, entry, name_of_id);
       records.insert(IntegerAt(entry, "record_id", INT64_MAX));
-      some_ended = some_ended || StateOf(TextAt(entry, "state")) == OpState::kCompleted;
+      const bool ended = StateOf(TextAt(entry, "state")) == OpState::kCompleted;
+      some_ended = some_ended || ended;
+      // The watchdog has retired what ended before the last tenth of a second; the end of the rest the dump saw itself.
+      if (ended && !BooleanAt(entry, "retired", true))
+        dumped_ns = std::max(dumped_ns, IntegerAt(entry, "time_discovered_completed_ns", -1));
     }
     const bool open_alone = !some_ended && LacksEnded(records, dump);
-    DumpMoment moment = MomentOf(written_ns);
+    DumpMoment moment = MomentOf(written_ns, dumped_ns);
     if (open_alone) EndBatches(records, At(dump, "pg_status"));
     DropDestroyed(rank);
     if (!entries.empty() && unreadable_ - unreadable == entries.size())
@@ -176,8 +181,8 @@ class Collector {
   };
 
   // Of the dump that is being read.
-  DumpMoment MomentOf(int64_t written_ns) const {
-    DumpMoment moment{written_ns, -1, {}};
+  DumpMoment MomentOf(int64_t written_ns, int64_t dumped_ns) const {
+    DumpMoment moment{written_ns, dumped_ns, -1, {}};
     for (size_t i = log_.ops.size() - batch_of_.size(); i < log_.ops.size(); ++i)
       moment.newest_ns = std::max(moment.newest_ns, log_.ops[i].created_ns);
     if (const auto world = groups_.find("0"); world != groups_.end()) moment.world = world->second.ranks;
@@ -187,8 +192,13 @@ class Collector {
 
   // Of a job that moved it counts for how long an op had been under way.
   void FindMotion() {
-    int64_t written = INT64_MAX, newest = -1;
-    for (const auto& [rank, moment] : moments_) {
+    int64_t dumped = -1, written = INT64_MAX, newest = -1;
+    for (const auto& [rank, moment] : moments_) dumped = std::max(dumped, moment.dumped_ns);
+    for (auto& [rank, moment] : moments_) {
+      if (moment.dumped_ns >= 0)
+        moment.written_ns = moment.dumped_ns;
+      else if (dumped >= 0)
+        moment.written_ns = std::min(moment.written_ns, dumped);
       written = std::min(written, moment.written_ns);
       newest = std::max(newest, moment.newest_ns);
     }
@@ -290,13 +300,51 @@ class Collector {
 
   // Where no dump tells the ranks of a group: the default one has all, others at least those that used it.
   void FillUnknownMembers() {
-    std::map<uint32_t, std::set<int>> users;
-    for (const CommOp& op : log_.ops) users[op.communicator].insert(op.rank);
-    for (uint32_t i = 0; i < log_.communicators.size(); ++i) {
-      Communicator& one = log_.communicators[i];
-      if (!one.ranks.empty()) continue;
-      one.ranks = one.name == "0" ? log_.reported : std::vector<int>(users[i].begin(), users[i].end());
+    std::map<uint32_t, std::map<int, Calls>> users;
+    for (const CommOp& op : log_.ops) {
+      Calls& calls = users[op.communicator][op.rank];
+      if (op.direction != Direction::kCollective) continue;
+      calls[op.sequence] = {op.function, NeedsAll(log_.functions[op.function]) ? op.shape : ""};
     }
+    std::map<std::pair<uint32_t, int>, uint32_t> moved;
+    for (const auto& [communicator, calls_of] : users) {
+      if (!log_.communicators[communicator].ranks.empty()) continue;
+      if (log_.communicators[communicator].name == "0") {
+        log_.communicators[communicator].ranks = log_.reported;
+        continue;
+      }
+      // A process counts its groups by itself: where calls differ, the number is another group's there.
+      std::vector<std::pair<uint32_t, Calls>> groups;
+      for (const auto& [rank, calls] : calls_of) {
+        auto group = std::ranges::find_if(groups, [&](const auto& one) { return GoTogether(one.second, calls); });
+        if (group == groups.end()) {
+          uint32_t index = communicator;
+          if (!groups.empty()) {
+            index = static_cast<uint32_t>(log_.communicators.size());
+            log_.communicators.push_back({log_.communicators[communicator].name, "", {}});
+          }
+          group = groups.insert(groups.end(), {index, {}});
+        }
+        group->second.insert(calls.begin(), calls.end());
+        log_.communicators[group->first].ranks.push_back(rank);
+        moved[{communicator, rank}] = group->first;
+      }
+    }
+    for (CommOp& op : log_.ops)
+      if (const auto to = moved.find({op.communicator, op.rank}); to != moved.end()) op.communicator = to->second;
+    for (CommCount& count : log_.counts)
+      if (const auto to = moved.find({count.communicator, count.rank}); to != moved.end())
+        count.communicator = to->second;
+  }
+
+  // What a rank calls its collectives in a group, and with what shape where all must bring the same, by their numbers.
+  using Calls = std::map<int64_t, std::pair<uint32_t, std::string>>;
+
+  static bool GoTogether(const Calls& a, const Calls& b) {
+    return std::ranges::all_of(a, [&](const auto& call) {
+      const auto other = b.find(call.first);
+      return other == b.end() || other->second == call.second;
+    });
   }
 
   void ReadGroups(const Json& dump) {

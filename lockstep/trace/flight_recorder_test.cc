@@ -331,6 +331,39 @@ TEST_F(FlightRecorder, OldDumpsHaveNumbersOfGroups) {
   EXPECT_EQ(log.ops[0].sequence, 7);
 }
 
+// Each process counts the groups that it is in: of a pipeline's ends, 1 may be what is 2 in the middle.
+TEST_F(FlightRecorder, OldNumbersOfGroupsThatAreCalledOtherwiseAreOfOtherGroups) {
+  const char* functions[] = {"all_reduce", "_all_gather_base", "all_reduce", "_all_gather_base"};
+  for (int rank = 0; rank < 4; ++rank)
+    Write(fmt::format("old_{}", rank),
+          fmt::format(R"({{"version": "1.1", "entries": [{{"record_id": 0, "pg_id": 1, "seq_id": 7,
+              "profiling_name": "nccl:{}", "state": "started"}}]}})",
+                      functions[rank]));
+  const CommLog log = Read().value();
+  ASSERT_EQ(log.communicators.size(), 2U);
+  EXPECT_THAT(log.communicators[0].ranks, ElementsAre(0, 2));
+  EXPECT_THAT(log.communicators[1].ranks, ElementsAre(1, 3));
+  for (const CommOp& op : log.ops) EXPECT_EQ(op.communicator, static_cast<uint32_t>(op.rank % 2));
+}
+
+// What ended just before is not retired yet, and the dump itself saw it end: files may have been copied since.
+TEST_F(FlightRecorder, ADumpTellsItsMomentByWhatHasJustEnded) {
+  constexpr int64_t kSecond = 1'000'000'000, kThen = 1'700'000'000 * kSecond;
+  const auto write = [&](bool retired, int64_t under_way_ns) {
+    Write("rank_0", fmt::format(R"({{"entries": [
+        {{"record_id": 0, "pg_id": 0, "process_group": ["0", ""], "collective_seq_id": 1, "profiling_name": "nccl:all_reduce",
+          "time_created_ns": {}, "state": "completed", "time_discovered_completed_ns": {}, "retired": {}}},
+        {{"record_id": 1, "pg_id": 0, "process_group": ["0", ""], "collective_seq_id": 2, "profiling_name": "nccl:all_reduce",
+          "time_created_ns": {}, "state": "scheduled", "time_discovered_completed_ns": null, "retired": false}}]}})",
+                                kThen - kSecond, kThen, retired, kThen - under_way_ns));
+    return Read().value();
+  };
+  const CommLog log = write(false, kSecond / 100);
+  EXPECT_TRUE(log.moving);
+  EXPECT_EQ(log.ops.back().age_ns, kSecond / 100);
+  EXPECT_FALSE(write(true, kSecond / 100).moving) << "it may have ended long ago";
+}
+
 TEST_F(FlightRecorder, KnowsAJobThatMovedWhenItWasDumped) {
   Write("rank_1.json", kDump);
   EXPECT_FALSE(Read()->moving) << "its ops are of 1970";
