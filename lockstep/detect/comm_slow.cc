@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -81,14 +82,26 @@ std::string TooShort(const Rounds& rounds, const Known& known) {
       seconds, seconds / rounds.share);
 }
 
+// What all ranks of a slow group take longer for names none of them.
+std::vector<incident::Finding> SlowRanksOrGroups(const trace::CommLog& log, const Rounds& rounds,
+                                                 const CommThresholds& thresholds) {
+  std::vector<SlowGroup> groups = FindSlowGroups(log, rounds, thresholds);
+  std::vector<std::set<int>> ranks;
+  ranks.reserve(groups.size());
+  for (const SlowGroup& group : groups) ranks.push_back(group.ranks);
+  std::vector<incident::Finding> findings = FindSlowRanks(log, rounds, thresholds, ranks);
+  if (findings.empty())
+    for (SlowGroup& group : groups) findings.push_back(std::move(group.finding));
+  return findings;
+}
+
 }  // namespace
 
 SlownessVerdict JudgeSlowness(const trace::CommLog& log, const CommThresholds& thresholds) {
   const Rounds rounds = RoundsOf(log, thresholds);
   if (!AreEnough(rounds, thresholds)) return {{}, TooFew(log, rounds, thresholds)};
   SlownessVerdict verdict;
-  verdict.findings = FindSlowRanks(log, rounds, thresholds);
-  if (verdict.findings.empty()) verdict.findings = FindSlowGroups(log, rounds, thresholds);
+  verdict.findings = SlowRanksOrGroups(log, rounds, thresholds);
   SlowLinks links = FindSlowLinks(log, rounds, thresholds);
   const Known known = KnownOf(log, rounds);
   for (incident::Finding& link : links.findings) link.price.at_least = !known.all;

@@ -31,16 +31,20 @@ std::map<int, int> PipelinesOf(const trace::CommLog& log) {
   return of;
 }
 
-SharedWork::SharedWork(const trace::CommLog& log) {
+std::vector<bool> AreAlike(const trace::CommLog& log) {
+  std::vector<bool> alike;
   const std::map<int, int> pipelines = PipelinesOf(log);
   for (const trace::Communicator& one : log.communicators) {
     std::set<int> seen;
-    meets_.push_back(std::ranges::all_of(one.ranks, [&](int rank) {
+    alike.push_back(std::ranges::all_of(one.ranks, [&](int rank) {
       const auto pipeline = pipelines.find(rank);
       return pipeline == pipelines.end() || seen.insert(pipeline->second).second;
     }));
   }
+  return alike;
 }
+
+SharedWork::SharedWork(const trace::CommLog& log) : meets_(AreAlike(log)) {}
 
 std::vector<int64_t> SharedWork::BeyondOf(const Round& round) const {
   std::vector<int64_t> took, places;

@@ -13,6 +13,9 @@ namespace lockstep::detect {
 // Ranks that send to each other outside of collectives are one pipeline: by rank, any of its ranks.
 std::map<int, int> PipelinesOf(const trace::CommLog& log);
 
+// By communicator: whether its members are of different pipelines, each of another. Stages of one differ by design.
+std::vector<bool> AreAlike(const trace::CommLog& log);
+
 // What the members of a collective took alike before it: nobody among them waited for it. But where each of them then
 // meets members of other such groups, as tensor-parallel ranks of one host meet other replicas, those wait for all of
 // them. Not among stages of a pipeline, which differ by design. Rounds come in the order in which they began.

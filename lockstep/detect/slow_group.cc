@@ -42,10 +42,11 @@ std::map<std::pair<uint32_t, int>, std::vector<Meeting>> MeetingsOf(const trace:
     const auto [before, is_first] = before_ns.try_emplace(round.communicator, end_ns);
     const auto length = static_cast<double>(end_ns - std::exchange(before->second, end_ns));
     if (is_first || length <= 0) continue;
-    for (size_t i = 0; i < round.parts.size(); ++i)
+    for (size_t i = 0; i < round.parts.size(); ++i) {
+      const int64_t waited = std::max<int64_t>(0, came[i] - middle) * round.stands_for;
       meetings[{round.communicator, round.parts[i].rank}].push_back(
-          {static_cast<double>(beyond[i]), static_cast<double>(std::max<int64_t>(0, came[i] - middle)), length,
-           round.began_ns});
+          {static_cast<double>(beyond[i]), static_cast<double>(waited), length, round.began_ns});
+    }
   }
   if (!shared.IsWhole()) meetings.clear();
   return meetings;
@@ -139,11 +140,11 @@ std::vector<incident::Suspect> SuspectsOf(const std::set<int>& group, const trac
 
 }  // namespace
 
-std::vector<incident::Finding> FindSlowGroups(const trace::CommLog& log, const Rounds& rounds,
-                                              const CommThresholds& thresholds) {
+std::vector<SlowGroup> FindSlowGroups(const trace::CommLog& log, const Rounds& rounds,
+                                      const CommThresholds& thresholds) {
   std::map<int, Slow> slow = SlowOf(log, rounds, thresholds);
   if (2 * slow.size() > log.reported.size()) return {};  // then it is the others that are fast
-  std::vector<incident::Finding> findings;
+  std::vector<SlowGroup> groups;
   while (!slow.empty()) {
     const auto worst = std::ranges::max_element(slow, {}, [](const auto& one) { return one.second.share; });
     const auto [rank, one] = *worst;
@@ -163,9 +164,9 @@ std::vector<incident::Finding> FindSlowGroups(const trace::CommLog& log, const R
                                     100 * one.share, fmt::join(group, ", ")),
                         fmt::format("{:.1f} % of the time the others waited for them, {} times of {} or more",
                                     100 * one.waited, kTimes - kNotThen, kTimes)};
-    findings.push_back(std::move(finding));
+    groups.push_back({group, std::move(finding)});
   }
-  return findings;
+  return groups;
 }
 
 }  // namespace lockstep::detect

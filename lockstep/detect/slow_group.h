@@ -1,6 +1,7 @@
 // Groups of ranks that are slow alike, as those of a slow host are: nobody among them waits for another.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "lockstep/detect/comm_rounds.h"
@@ -10,7 +11,11 @@ namespace lockstep::detect {
 
 // What the members of a collective take alike before it, say tensor-parallel ranks of one host, is compared where each
 // of them meets members of other such groups. Slow is who takes longer there nearly every time.
-std::vector<incident::Finding> FindSlowGroups(const trace::CommLog& log, const Rounds& rounds,
-                                              const CommThresholds& thresholds);
+struct SlowGroup {
+  std::set<int> ranks;
+  incident::Finding finding;
+};
+std::vector<SlowGroup> FindSlowGroups(const trace::CommLog& log, const Rounds& rounds,
+                                      const CommThresholds& thresholds);
 
 }  // namespace lockstep::detect

@@ -6,10 +6,9 @@
 #include <array>
 #include <cmath>
 #include <iterator>
-#include <limits>
-#include <map>
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/btree_map.h"
@@ -38,6 +37,7 @@ struct Excess {
   Spans longest_ns{};  // of it, in one round
   Waited waited;
   absl::btree_map<uint32_t, int64_t> waited_for_ns;  // by the member that came in the middle; by communicator
+  absl::btree_map<uint32_t, double> waited_share;    // of the time, by communicator
   int64_t rounds = 0;
   bool at_least = false;  // what is not known of it may have been more
 
@@ -54,7 +54,17 @@ using ByRank = std::vector<std::pair<int, Excess>>;  // ascending
 struct ExcessInOne {
   Spans alone_ns{}, longest_ns{};
   int64_t waited_for_ns = 0, rounds = 0;
-  int64_t known = 0;  // those, too, of which nobody knows how long its members were alone
+  int64_t first_waited_ns = 0;           // of it, in the first round
+  int64_t first_end_ns = 0, end_ns = 0;  // of the rounds
+  int64_t known = 0;                     // those, too, of which nobody knows how long its members were alone
+
+  // Of the time. From the end of one round to that of another, where they lie far enough apart: of steps of 10 s there
+  // are two or three in 30 s, as it happens.
+  double WaitedShare(int64_t whole_ns) const {
+    const int64_t between_ns = end_ns - first_end_ns;
+    if (3 * between_ns < whole_ns) return static_cast<double>(waited_for_ns) / static_cast<double>(whole_ns);
+    return static_cast<double>(waited_for_ns - first_waited_ns) / static_cast<double>(between_ns);
+  }
 };
 
 absl::flat_hash_map<std::pair<int, uint32_t>, ExcessInOne> ExcessByCommunicator(const Rounds& rounds) {
@@ -80,7 +90,13 @@ absl::flat_hash_map<std::pair<int, uint32_t>, ExcessInOne> ExcessByCommunicator(
       const int64_t beyond = (part.alone_ns - usual) * round.stands_for;
       excess.alone_ns[span] += beyond;
       excess.longest_ns[span] = std::max(excess.longest_ns[span], beyond);
-      excess.waited_for_ns += std::max<int64_t>(0, part.came_ns - middle) * round.stands_for;
+      const int64_t waited = std::max<int64_t>(0, part.came_ns - middle) * round.stands_for;
+      if (excess.rounds == 0) {
+        excess.first_waited_ns = waited;
+        excess.first_end_ns = part.left_ns;
+      }
+      excess.end_ns = part.left_ns;
+      excess.waited_for_ns += waited;
       ++excess.rounds;
     }
   }
@@ -95,15 +111,15 @@ ByRank ExcessOfRanks(const Rounds& rounds) {
   for (const auto& [of, in_one] : ExcessByCommunicator(rounds)) {
     if (in_one.rounds == 0) continue;
     const double told = static_cast<double>(rounds.told[of.second]) / static_cast<double>(in_one.known);
-    const auto whole = [&](int64_t ns) {
-      return static_cast<int64_t>(std::round(static_cast<double>(ns) * std::min(told, kMost)));
-    };
+    const double times = std::min(told, kMost);
+    const auto whole = [&](int64_t ns) { return static_cast<int64_t>(std::round(static_cast<double>(ns) * times)); };
     Excess& excess = of_ranks[of.first];
     for (size_t span = 0; span < kSpans; ++span) {
       excess.alone_ns[span] += whole(in_one.alone_ns[span]);
       excess.longest_ns[span] = std::max(excess.longest_ns[span], whole(in_one.longest_ns[span]));
     }
     excess.waited_for_ns[of.second] = whole(in_one.waited_for_ns);
+    excess.waited_share[of.second] = times * in_one.WaitedShare(rounds.length_ns());
     excess.rounds += in_one.rounds;
     excess.at_least = excess.at_least || told > kMost;
   }
@@ -154,55 +170,55 @@ void TakeWaitsOut(const Spans& common, ByRank& of_ranks) {
     }
 }
 
-// What the job loses: how long the largest group waits that waits for it at all. A smaller one may wait for longer,
-// while the others are still at work, as in a pipeline that has slack.
-int64_t LostByAll(const Excess& excess, const trace::CommLog& log) {
-  constexpr int64_t kAtAll = 4;  // this part of what the group waits that waits longest
-  int64_t longest = 0, lost = 0;
-  for (const auto& [communicator, waited] : excess.waited_for_ns) longest = std::max(longest, waited);
-  size_t largest = 0;
-  for (const auto& [communicator, waited] : excess.waited_for_ns) {
-    const size_t size = log.communicators[communicator].ranks.size();
-    if (waited * kAtAll < longest || size < largest) continue;
-    lost = size > largest ? waited : std::max(lost, waited);
-    largest = size;
-  }
-  return lost;
+// Over how many hosts a communicator goes, and how many members it has.
+std::pair<size_t, size_t> ReachOf(const trace::Communicator& communicator, const trace::CommLog& log) {
+  std::set<std::string_view> hosts;
+  for (const int rank : communicator.ranks)
+    if (const auto host = log.hosts.find(rank); host != log.hosts.end()) hosts.insert(host->second);
+  return {hosts.size(), communicator.ranks.size()};
 }
 
-// The rank and those that are late with it, since they send to each other outside of collectives: its pipeline.
-std::set<int> PipelineOf(int rank, const trace::CommLog& log) {
-  const std::map<int, int> of = PipelinesOf(log);
-  std::set<int> pipeline = {rank};
-  const auto own = of.find(rank);
-  for (const auto& [other, one] : of)
-    if (own != of.end() && one == own->second) pipeline.insert(other);
-  return pipeline;
+// What the job loses: how long the group waits that reaches furthest of those that wait for it at all. A nearer one may
+// wait for longer, while the others are still at work, as in a pipeline that has slack. Stages of one pipeline come at
+// different times, whoever is slow: where they meet counts only if there are no other groups.
+double LostByAll(const Excess& excess, const trace::CommLog& log) {
+  constexpr double kAtAll = 8;  // this part of what the group waits that waits longest
+  const std::vector<bool> alike = AreAlike(log);
+  absl::btree_map<uint32_t, double> waits = excess.waited_share;
+  absl::erase_if(waits, [&](const auto& one) { return !alike[one.first]; });
+  if (waits.empty()) waits = excess.waited_share;
+  double longest = 0, lost = 0;
+  for (const auto& [communicator, waited] : waits) longest = std::max(longest, waited);
+  std::pair<size_t, size_t> furthest;
+  for (const auto& [communicator, waited] : waits) {
+    const std::pair reach = ReachOf(log.communicators[communicator], log);
+    if (waited * kAtAll < longest || reach < furthest) continue;
+    lost = reach > furthest ? waited : std::max(lost, waited);
+    furthest = reach;
+  }
+  return lost;
 }
 
 double ShareOf(int64_t part_ns, int64_t whole_ns) {
   return static_cast<double>(part_ns) / static_cast<double>(whole_ns);
 }
 
-// The rank is late by itself for `share` of the time. Also where the others of its pipeline pass that on, and so are as
-// late as it is in the largest group: what is waited in their own groups for the one that is waited for least. Where
-// that is less than what it is late by, it may cost more: for what all members of a group are late by nobody waits.
-incident::Price PriceOf(int rank, double share, int64_t whole_ns, const ByRank& of_ranks, const trace::CommLog& log) {
-  const auto excess_of = [&](int one) {
-    const auto found = std::ranges::lower_bound(of_ranks, one, {}, &ByRank::value_type::first);
-    return found == of_ranks.end() || found->first != one ? nullptr : &found->second;
-  };
-  const std::set<int> pipeline = PipelineOf(rank, log);
-  int64_t least = pipeline.size() > 1 ? std::numeric_limits<int64_t>::max() : 0;
-  for (const int one : pipeline) {
-    int64_t longest = 0;
-    if (const Excess* excess = excess_of(one); excess != nullptr)
-      for (const auto& [communicator, waited] : excess->waited_for_ns) longest = std::max(longest, waited);
-    least = std::min(least, longest);
-  }
-  const double lost = ShareOf(std::max(LostByAll(*excess_of(rank), log), least), whole_ns);
-  const bool at_least = (pipeline.size() > 1 && lost < share) || excess_of(rank)->at_least;
-  return {.share = std::min(share, lost), .at_least = at_least};
+// Of a rank that is late by itself for `share` of the time.
+incident::Price PriceOf(const Excess& excess, double share, const trace::CommLog& log) {
+  return {.share = std::min(share, LostByAll(excess, log)), .at_least = excess.at_least};
+}
+
+// Nor is it what all ranks of a slow group take longer for: the lower median of them.
+void TakeGroupsOut(const std::vector<std::set<int>>& groups, ByRank& of_ranks) {
+  for (const std::set<int>& group : groups)
+    for (size_t span = 0; span < kSpans; ++span) {
+      std::vector<int64_t> alone;
+      for (const auto& [rank, excess] : of_ranks)
+        if (group.contains(rank)) alone.push_back(excess.alone_ns[span]);
+      const int64_t common = std::max<int64_t>(0, LowerMedian(std::move(alone)));
+      for (auto& [rank, excess] : of_ranks)
+        if (group.contains(rank)) excess.alone_ns[span] -= common;
+    }
 }
 
 // How much the ranks differ from each other in their excess.
@@ -234,7 +250,7 @@ class DataFindings {
 
   std::vector<incident::Finding> Find(const ByRank& of_ranks, const Spans& common) {
     FindCommon(of_ranks, common);
-    for (const auto& [rank, excess] : of_ranks) FindRank(rank, excess, of_ranks, common);
+    for (const auto& [rank, excess] : of_ranks) FindRank(rank, excess, common);
     std::ranges::stable_sort(findings_, [](const auto& a, const auto& b) { return a.price.share > b.price.share; });
     return std::move(findings_);
   }
@@ -254,7 +270,7 @@ class DataFindings {
          fmt::format("rank {} waited longest, {:.1f} %", most, 100 * ShareOf(Sum(excess.waited.ns), whole_))});
   }
 
-  void FindRank(int rank, const Excess& excess, const ByRank& of_ranks, const Spans& common) {
+  void FindRank(int rank, const Excess& excess, const Spans& common) {
     const Waited& waited = excess.waited;
     const auto beyond = [&](size_t span) {
       const int64_t own = waited.ns[span] - waited.longest_ns[span];
@@ -264,7 +280,7 @@ class DataFindings {
     const double waited_for = ShareOf(excess.waited_for(), whole_);
     const size_t since = SinceSpan(beyond, whole_, thresholds_);
     if (share < thresholds_.slow_share || waited_for < thresholds_.slow_share / 2 || since == kSpans) return;
-    Add({incident::SuspectRank(RankId(rank))}, PriceOf(rank, share, whole_, of_ranks, log_), since,
+    Add({incident::SuspectRank(RankId(rank))}, PriceOf(excess, share, log_), since,
         {fmt::format("{:.1f} % of the time rank {} waited for {}", 100 * ShareOf(Sum(waited.ns), whole_), rank,
                      waited.sources.Text()),
          fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for,
@@ -293,7 +309,8 @@ class DataFindings {
 }  // namespace
 
 std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Rounds& rounds,
-                                             const CommThresholds& thresholds) {
+                                             const CommThresholds& thresholds,
+                                             const std::vector<std::set<int>>& groups) {
   ByRank of_ranks = ExcessOfRanks(rounds);
   if (of_ranks.empty()) return {};
   const int64_t whole = rounds.length_ns();
@@ -301,6 +318,7 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
   const Spans common = WaitedInCommon(of_ranks);
   std::vector<incident::Finding> findings = DataFindings(log, rounds, thresholds).Find(of_ranks, common);
   TakeWaitsOut(common, of_ranks);
+  TakeGroupsOut(groups, of_ranks);
   const Spread spread = SpreadOf(of_ranks, whole);
   std::vector<std::pair<double, incident::Finding>> found;
   for (const auto& [rank, excess] : of_ranks) {
@@ -317,7 +335,7 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
     finding.suspects = {incident::SuspectRank(RankId(rank))};
     finding.certain = log.doubt.empty();
     finding.probe = log.doubt;
-    finding.price = PriceOf(rank, share, whole, of_ranks, log);
+    finding.price = PriceOf(excess, share, log);
     finding.since = Nanos{rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans)};
     finding.evidence = {
         fmt::format("{:.1f} % of the time rank {} was by itself for longer than the others before they met",

@@ -1,6 +1,7 @@
 // Ranks that come late to their collectives by their own doing, or for want of data (comm_slow.h).
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "lockstep/detect/comm_rounds.h"
@@ -8,8 +9,10 @@
 
 namespace lockstep::detect {
 
-// What is for want of data first. Requires rounds that take some time.
+// What is for want of data first. Of a rank of slow `groups` counts what it takes longer for than those. Requires
+// rounds that take some time.
 std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Rounds& rounds,
-                                             const CommThresholds& thresholds);
+                                             const CommThresholds& thresholds,
+                                             const std::vector<std::set<int>>& groups);
 
 }  // namespace lockstep::detect

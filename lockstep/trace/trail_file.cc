@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <functional>
 #include <iterator>
@@ -114,27 +113,23 @@ uint64_t Mixed(uint64_t number) {
   return number ^ number >> 33;
 }
 
-// By communicator: of how many collectives one is told, so that about `most` are in all. All have the same limit, and
-// who has fewer leaves room for the others.
-std::vector<uint32_t> ToldOneOf(const std::vector<size_t>& counts, size_t most) {
-  size_t limit = counts.empty() ? 1 : std::max<size_t>(1, *std::max_element(counts.begin(), counts.end()));
-  const auto all = [&] {
-    size_t sum = 0;
-    for (const size_t count : counts) sum += std::min(count, limit);
-    return sum;
-  };
-  while (limit > 1 && all() > most) limit /= 2;
-  std::vector<uint32_t> told;
-  told.reserve(counts.size());
-  for (const size_t count : counts)
-    told.push_back(static_cast<uint32_t>(std::bit_ceil(std::max<size_t>(1, (count + limit - 1) / limit))));
-  return told;
-}
-
 // What comes up this rarely is not judged by fewer (detect/comm_thresholds.h, window_ops / 3), and ranks tell at
 // different moments: twice as many.
 constexpr size_t kOfWay = 8, kOfEach = 2 * kOfWay;
 constexpr Seconds kRareFor{600};
+
+// By communicator: of how many collectives one is told, so that no more than `most` are in all. Who still has most of
+// them goes on with half, so who has few leaves room for the others.
+std::vector<uint32_t> ToldOneOf(std::vector<size_t> counts, size_t most) {
+  std::vector<uint32_t> told(counts.size(), 1);
+  while (std::accumulate(counts.begin(), counts.end(), size_t{0}) > most) {
+    const auto largest = std::ranges::max_element(counts);
+    if (*largest <= 1) break;
+    *largest = (*largest + 1) / 2;
+    told[static_cast<size_t>(largest - counts.begin())] *= 2;
+  }
+  return told;
+}
 
 bool IsCollective(const ls_record& record) { return record.kind == LS_RECORD_OP && record.body.op.number != 0; }
 
@@ -193,6 +188,15 @@ std::map<LoneWay, size_t> TooManyOf(const TrailSnapshot& snapshot, int64_t oldes
 
 }  // namespace
 
+bool IsPicked(const ls_record& collective, uint32_t one_of) {
+  const ls_op_body& op = collective.body.op;
+  uint64_t number = op.tag != LS_NO_TAG ? op.tag : op.number;
+  // Of two that one of so many would pick, one; of the next two the other, so that of what alternates half is seen.
+  for (uint64_t half = 1; half < one_of; half *= 2, number /= 2)
+    if ((number ^ number / 2 ^ Mixed(half << 32 | number / 4)) % 2 != 0) return false;
+  return true;
+}
+
 bool TrailSnapshot::IsLong(const ls_record& op) const { return long_ns > 0 && AloneNs(op) >= long_ns; }
 
 void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most) {
@@ -221,9 +225,8 @@ void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most) {
   std::set<std::pair<uint32_t, uint32_t>> kept;  // communicator and number
   for (const ls_record* record : wanted) {
     const ls_op_body& op = record->body.op;
-    const uint64_t drawn = Mixed(op.tag != LS_NO_TAG ? op.tag : op.number);
-    if (drawn % snapshot.told_one_of[op.communicator] == 0 ||
-        (snapshot.IsLong(*record) && drawn % snapshot.long_told_one_of[op.communicator] == 0))
+    if (IsPicked(*record, snapshot.told_one_of[op.communicator]) ||
+        (snapshot.IsLong(*record) && IsPicked(*record, snapshot.long_told_one_of[op.communicator])))
       kept.emplace(op.communicator, op.number);
   }
   std::map<LoneWay, size_t> too_many = TooManyOf(snapshot, oldest_ns, most);

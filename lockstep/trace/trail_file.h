@@ -63,9 +63,13 @@ struct TrailSnapshot {
 // meanwhile may be told twice: as under way, and as ended.
 TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at = nullptr);
 
+// Of `one_of` collectives in a row, a power of two, one, whichever the number picks that all members give them: not
+// every second, which would see what comes every second time either always or never; but as many of each stretch, so
+// that it tells what all took. Who is picked as one of more is so as one of fewer.
+bool IsPicked(const ls_record& collective, uint32_t one_of);
+
 // Of the collectives that ended since `since_ns`, and of the messages for them that tell of a way, keeps those of about
-// `most` ops: of each communicator one of two, four, eight, picked by the number that all members give them, so that
-// all keep the same ones; not every second, which would see what comes every second time either always or never. Of
+// `most` ops: of each communicator one of two, four, eight (IsPicked), so that all members keep the same ones. Of
 // communicators that have few they all stay, whatever the others have, and the newest 16 of the ten minutes before.
 // Where few follow most of what a rank does by itself, as the first of a hundred buckets of gradients does, up to half
 // of `most` are of those: on all members alike, but for ranks that differ by more than twice.

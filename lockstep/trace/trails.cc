@@ -94,6 +94,7 @@ class Joiner {
     for (const TrailSnapshot& trail : trails_) records += trail.ended.size() + trail.under_way.size();
     log_.ops.reserve(records);
     log_.transfers.reserve(records);  // what is not used is never touched
+    for (const TrailSnapshot& trail : trails_) NoteToldOneOf(trail);
     for (const TrailSnapshot& trail : trails_) NoteBegun(trail);
     for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
     TellElsewhere();
@@ -190,6 +191,25 @@ class Joiner {
     }
   }
 
+  void NoteToldOneOf(const TrailSnapshot& trail) {
+    for (size_t i = 0; i < trail.communicators.size(); ++i) {
+      if (trail.communicators[i].id == 0) continue;
+      Communicator& communicator = log_.communicators[members_.at(trail.communicators[i].id).index];
+      const auto raise = [i](const std::vector<uint32_t>& all, int64_t& one_of) {
+        if (i < all.size()) one_of = std::max(one_of, int64_t{all[i]});
+      };
+      raise(trail.told_one_of, communicator.told_one_of);
+      raise(trail.long_told_one_of, communicator.long_told_one_of);
+    }
+  }
+
+  // Members that have fewer of a communicator's collectives tell of more than others do.
+  bool IsToldByAll(const TrailSnapshot& trail, const ls_record& op, const Communicator& communicator) const {
+    const auto is_picked = [&](int64_t one_of) { return one_of > 0 && IsPicked(op, static_cast<uint32_t>(one_of)); };
+    return trail.told_one_of.empty() || is_picked(communicator.told_one_of) ||
+           (trail.IsLong(op) && is_picked(communicator.long_told_one_of));
+  }
+
   void TakeRecords(const TrailSnapshot& trail) {
     const int rank = static_cast<int>(trail.origin.rank);
     host_of_[rank] = trail.host();
@@ -202,15 +222,6 @@ class Joiner {
     Told told;
     for (const ls_communicator& own : trail.communicators)
       told.communicators.push_back(own.id == 0 ? nullptr : &members_.at(own.id));
-    for (size_t i = 0; i < told.communicators.size(); ++i) {
-      if (told.communicators[i] == nullptr) continue;
-      Communicator& communicator = log_.communicators[told.communicators[i]->index];
-      const auto raise = [i](const std::vector<uint32_t>& all, int64_t& one_of) {
-        if (i < all.size()) one_of = std::max(one_of, int64_t{all[i]});
-      };
-      raise(trail.told_one_of, communicator.told_one_of);
-      raise(trail.long_told_one_of, communicator.long_told_one_of);
-    }
     told.launches_ahead = LaunchesAhead(trail);
     libraries_[rank] |= trail.libraries;
     if (told.launches_ahead) tells_devices_.insert(rank);
@@ -302,6 +313,7 @@ class Joiner {
     const bool ended = body.state >= LS_OP_COMPLETED;
     const bool transfer = body.function == LS_SEND || body.function == LS_RECEIVE;
     const bool failed = body.state == LS_OP_FAILED;
+    if (ended && !transfer && !IsToldByAll(trail, record, log_.communicators[members->index])) return;
     // Where the library numbers its collectives, one without a number has sent nothing: nobody has met in it, or not
     // yet.
     if (!transfer && members->tagged && body.tag == LS_NO_TAG) return;

@@ -468,6 +468,41 @@ TEST(Trails, ThinnedRanksStillMeet) {
     }
 }
 
+// Of each so many in a row one, at different places; and those that one of more picks.
+TEST(Trails, PicksAsManyOfEachStretch) {
+  for (const uint32_t one_of : {1u, 2u, 8u, 32u}) {
+    std::set<uint32_t> places;
+    for (uint32_t begin = 0; begin < 64 * one_of; begin += one_of) {
+      std::vector<uint32_t> picked;
+      for (uint32_t number = begin; number < begin + one_of; ++number)
+        if (IsPicked(OpOf(0, number, 0), one_of)) picked.push_back(number);
+      ASSERT_EQ(picked.size(), 1u) << one_of << " from " << begin;
+      EXPECT_TRUE(one_of == 1 || IsPicked(OpOf(0, picked[0], 0), one_of / 2));
+      places.insert(picked[0] - begin);
+    }
+    EXPECT_GE(2 * places.size(), one_of);
+  }
+}
+
+// A member that has fewer of them tells of more: what others left out stands for nothing.
+TEST(Trails, ThinnedRanksTellTogetherWhatAllTell) {
+  std::vector<TrailSnapshot> trails;
+  for (const uint32_t count : {380u, 1000u}) {
+    TrailSnapshot trail = TrailOf(static_cast<uint32_t>(trails.size()));
+    AddCommunicator(trail, 7, trail.origin.rank, 2);
+    for (uint32_t i = 1; i <= count; ++i) trail.ended.push_back(OpOf(0, i, i));
+    Thin(trail, 0, 100);
+    trails.push_back(trail);
+  }
+  ASSERT_LT(trails[0].told_one_of[0], trails[1].told_one_of[0]);
+  const CommLog log = JoinTrails(trails);
+  std::set<int64_t> one, other;
+  for (const CommOp& op : log.ops)
+    if (op.sequence <= 380) (op.rank == 0 ? one : other).insert(op.sequence);
+  EXPECT_FALSE(one.empty());
+  EXPECT_EQ(one, other);
+}
+
 TEST(Trails, ThinnedRanksKeepWhatIsRare) {
   TrailSnapshot trail = TrailOf(0);
   AddCommunicator(trail, 7, 0, 4);
