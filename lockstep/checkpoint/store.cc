@@ -316,22 +316,27 @@ absl::Status Store::Remove(const Point& point) {
   return RemoveTree(folder);
 }
 
-absl::Status Store::RemoveTree(const std::string& folder) {
-  LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(folder));
-  for (const std::string& name : names) LS_RETURN_IF_ERROR(disk_.RemoveFile(folder + "/" + name));
-  return disk_.RemoveDirectory(folder);
+// A link goes, and what it points to stays: a person may have moved a checkpoint to another disk.
+absl::Status Store::RemoveTree(const std::string& path) {
+  if (!disk_.IsDirectory(path)) return disk_.RemoveFile(path);
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(path));
+  for (const std::string& name : names) LS_RETURN_IF_ERROR(RemoveTree(path + "/" + name));
+  return disk_.RemoveDirectory(path);
 }
 
 absl::Status Store::ClearLeftovers(bool spare_newer) {
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(directory_));
   std::optional<Point> newest;
   for (const std::string& name : names) newest = std::max(newest, PointOf(name));
+  absl::Status first;
   for (const std::string& name : names) {
     const bool incoming = name.starts_with(kIncoming);
-    if (spare_newer && incoming && PointOf(name.substr(kIncoming.size())) > newest) continue;
-    if (incoming || name.starts_with(kOutgoing)) LS_RETURN_IF_ERROR(RemoveTree(directory_ + "/" + name));
+    if (!incoming && !name.starts_with(kOutgoing)) continue;
+    const std::optional<Point> point = PointOf(name.substr((incoming ? kIncoming : kOutgoing).size()));
+    if (!point || (spare_newer && incoming && point > newest)) continue;
+    first.Update(RemoveTree(directory_ + "/" + name));
   }
-  return absl::OkStatus();
+  return first;
 }
 
 }  // namespace lockstep::checkpoint

@@ -77,8 +77,9 @@ class Store {
   // `is_damaged` says, counts for nothing and stays: a person may want it. So does `spare`, which is being read.
   using IsDamaged = std::function<bool(const Point&)>;
   absl::Status Prune(int keep, const std::optional<Point>& spare = std::nullopt, const IsDamaged& is_damaged = nullptr);
-  // What a killed writer left. `spare_newer`: but for what is newer than every checkpoint here, which may be on its
-  // way.
+  // What a killed writer left. What can't be removed keeps nothing else there, and harms no checkpoint: the error, of
+  // the first, is one to tell and not to stop at. `spare_newer`: but for what is newer than every checkpoint here,
+  // which may be on its way.
   absl::Status ClearLeftovers(bool spare_newer = false);
   // Both: what belongs behind every checkpoint that was written. Spares what is newer.
   absl::Status Tidy(int keep, const std::optional<Point>& spare = std::nullopt, const IsDamaged& is_damaged = nullptr);
@@ -97,7 +98,7 @@ class Store {
   absl::Status WriteText(const std::string& path, const std::string& text);
   absl::Status Publish(const std::string& folder, const Manifest& manifest);
   absl::Status Remove(const Point& point);
-  absl::Status RemoveTree(const std::string& folder);
+  absl::Status RemoveTree(const std::string& path);
   absl::StatusOr<uint32_t> FileCrc(const std::string& path, uint64_t bytes) const;
   absl::Status LoadSlot(const std::string& path, const ManifestFile& file, std::span<std::byte> slot) const;
 
