@@ -47,6 +47,9 @@ bool MeansDamage(const absl::Status& status);
 // Where a slot is rebuilt: told its size, answers memory of zeros.
 using MakeSlot = std::function<absl::StatusOr<std::span<std::byte>>(size_t rank, const ManifestFile& file)>;
 
+// Of the checkpoint in this folder, whatever that is called: the manifest, and that the files have its sizes.
+absl::StatusOr<Manifest> ReadManifestIn(Disk& disk, const std::string& folder);
+
 class Store {
  public:
   // The directory need not exist before Open().
@@ -55,8 +58,10 @@ class Store {
 
   // By name alone, newest first. What has another name is not ours and is left alone.
   absl::StatusOr<std::vector<Point>> List() const;
-  // Reads the manifest and compares the sizes of the files. An error begins with the checkpoint's path.
+  // ReadManifestIn() the point's folder, of which it must be. An error begins with the checkpoint's path.
   absl::StatusOr<Manifest> ReadManifest(const Point& point) const;
+  // Of the directory itself, where a checkpoint's is given in its place.
+  absl::StatusOr<Manifest> ReadManifestHere() const { return ReadManifestIn(disk_, directory_); }
   // ... and the CRCs of all files, or of every `every`-th from `first` on.
   absl::Status Verify(const Point& point, size_t first = 0, size_t every = 1) const;
   // Rebuilds the slots of `count` ranks and verifies them.
@@ -100,7 +105,7 @@ class Store {
   absl::Status Remove(const Point& point);
   absl::Status RemoveTree(const std::string& path);
   absl::StatusOr<uint32_t> FileCrc(const std::string& path, uint64_t bytes) const;
-  absl::Status LoadSlot(const std::string& path, const ManifestFile& file, std::span<std::byte> slot) const;
+  absl::Status LoadSlot(const Point& point, const ManifestFile& file, std::span<std::byte> slot) const;
 
   Disk& disk_;
   std::string directory_;

@@ -295,6 +295,18 @@ TEST(Store, ALeftoverThatStaysKeepsNoOtherOneAndOtherNamesAreLeftAlone) {
               ElementsAre(".incoming_mine", ".incoming_step_000000000001_epoch_1", ".outgoing_x"));
 }
 
+TEST(Store, TheStateOfAnotherStepIsNotLoaded) {
+  for (const int64_t step : {1, 2}) {
+    const TestCheckpoint one(1, 1);
+    const auto disk = DiskWith({});
+    Store store(*disk, kFolder);
+    Part part = one.whole();
+    for (SlotImage& slot : part.slots) slot.proof = ls_proof(1, step, slot.content.data(), slot.content.size());
+    ASSERT_TRUE(Write(store, {part}).ok());
+    EXPECT_EQ(Holds(store, one), step == 1);
+  }
+}
+
 TEST(Store, WhatIsBeingReadIsSpared) {
   const TestCheckpoint a(1, 1), b(1, 2), c(1, 3);
   const auto disk = DiskWith({&a, &b, &c});
