@@ -67,6 +67,10 @@ absl::StatusOr<Fd> Prepare(const Copies& copies) {
   std::error_code error;
   std::filesystem::create_directories(copies.directory, error);
   if (error) return InvalidArgument("{}: {}", copies.directory, error.message());
+  const std::string lock = copies.directory + "/.lock";
+  if (store::WriterLock::IsHeld(lock))
+    return FailedPrecondition("{} is held by a run, which keeps its own checkpoints there: name another directory",
+                              lock);
   Fd directory(open(copies.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.valid() && flock(directory.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return FailedPrecondition("{}: another process is writing there; wait for its end, or name another directory",
