@@ -41,7 +41,16 @@ absl::Status Flusher::Open() {
   if (directory.empty()) return absl::OkStatus();
   LS_ASSIGN_OR_RETURN(lock_, TakeDirectory(directory));
   due_ = clock_.Now() + ToNanos(spec_.checkpoint_interval);
-  return checkpoint::Store(*checkpoint::PosixDisk(), directory).ClearLeftovers();
+  const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
+  checkpoint::Store store(*disk, directory);
+  LS_RETURN_IF_ERROR(store.List().status());
+  TellWhatStays(store.ClearLeftovers());
+  return absl::OkStatus();
+}
+
+void Flusher::TellWhatStays(const absl::Status& why) {
+  if (!why.ok() && stays_.IsNew(Message(why)))
+    listener_.note(fmt::format("old checkpoints stay on disk: {}", Message(why)));
 }
 
 void Flusher::Tick(const ls_board& board) {
@@ -147,7 +156,7 @@ void Flusher::Land() {
     last_asked_ = false;
   } else {
     Succeed();
-    if (!flush_->stays->ok()) listener_.note(fmt::format("old checkpoints stay on disk: {}", Message(*flush_->stays)));
+    TellWhatStays(*flush_->stays);
   }
   flush_.reset();
 }

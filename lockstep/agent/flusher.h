@@ -79,6 +79,7 @@ class Flusher {
   void Close();
   void Land();
   void Succeed();
+  void TellWhatStays(const absl::Status& why);
   void Fail(const std::string& why);
   bool waits() const { return flush_ || asked_.value != 0; }
 
@@ -97,7 +98,7 @@ class Flusher {
   Nanos asked_, due_, flushed_at_, took_;  // asked_: 0, nothing was asked for
   int64_t flushes_ = 0, failures_ = 0;
   std::string error_;
-  ToldOnce causes_;
+  ToldOnce causes_, stays_;
 };
 
 }  // namespace lockstep::agent

@@ -58,6 +58,7 @@ class GatedDisk : public Disk {
   absl::Status RemoveFile(const std::string& path) override { return disk_->RemoveFile(path); }
   absl::Status RemoveDirectory(const std::string& path) override { return disk_->RemoveDirectory(path); }
   absl::Status SyncDirectory(const std::string& path) override { return disk_->SyncDirectory(path); }
+  bool IsDirectory(const std::string& path) override { return disk_->IsDirectory(path); }
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override { return disk_->List(path); }
   absl::StatusOr<uint64_t> Size(const std::string& path) override { return disk_->Size(path); }
   absl::Status Read(const std::string& path, uint64_t offset, std::span<std::byte> data) override {

@@ -124,7 +124,8 @@ void Uploader::Land() {
   uploaded_at_ = clock_.Now();
   if (!error_.empty() || last_)
     note_(fmt::format("the checkpoint of step {} is in {}", newest_->step.value(), spec_.checkpoint_upload));
-  if (!upload.stays->ok()) note_(fmt::format("old checkpoints stay in the store: {}", Message(*upload.stays)));
+  if (!upload.stays->ok() && stays_.IsNew(Message(*upload.stays)))
+    note_(fmt::format("old checkpoints stay in the store: {}", Message(*upload.stays)));
   error_.clear();
   causes_.Forget();
 }

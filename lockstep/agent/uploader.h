@@ -68,7 +68,7 @@ class Uploader {
   Nanos due_, uploaded_at_, took_;
   int64_t uploads_ = 0, failures_ = 0;
   std::string error_;
-  ToldOnce causes_;
+  ToldOnce causes_, stays_;
 };
 
 // Before a run begins: where --checkpoint-dir holds nothing, the newest checkpoint of the store comes there. A store

@@ -32,9 +32,12 @@ class Disk {
   virtual absl::Status MakeDirectory(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<DiskFile>> Create(const std::string& path) = 0;
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
+  // Of a link, the link.
   virtual absl::Status RemoveFile(const std::string& path) = 0;
   virtual absl::Status RemoveDirectory(const std::string& path) = 0;
   virtual absl::Status SyncDirectory(const std::string& path) = 0;
+  // A link to one is none.
+  virtual bool IsDirectory(const std::string& path) = 0;
   // Names, in any order, without "." and "..".
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
   virtual absl::StatusOr<uint64_t> Size(const std::string& path) = 0;

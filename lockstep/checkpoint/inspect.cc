@@ -20,17 +20,26 @@ Json Listed(const Store& store, const Point& point) {
   return entry;
 }
 
+absl::StatusOr<std::vector<Point>> PointsIn(const Store& store) {
+  LS_ASSIGN_OR_RETURN(std::vector<Point> points, store.List());
+  if (!points.empty()) return points;
+  const auto manifest = store.ReadManifestHere();
+  if (!manifest.ok()) return points;
+  return InvalidArgument("{} is one checkpoint: expected the directory that it lies in as {}, such as {}/..",
+                         store.directory(), DirectoryName(manifest->point), store.directory());
+}
+
 }  // namespace
 
 absl::StatusOr<Json> ListReport(const Store& store) {
-  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, store.List());
+  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, PointsIn(store));
   Json list = Json::array();
   for (const Point& point : points) list.push_back(Listed(store, point));
   return Json{{"directory", store.directory()}, {"checkpoints", std::move(list)}};
 }
 
 absl::StatusOr<Json> VerifyReport(const Store& store) {
-  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, store.List());
+  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, PointsIn(store));
   Json list = Json::array();
   bool all = !points.empty();
   for (const Point& point : points) {

@@ -6,11 +6,20 @@
 
 #include "lockstep/base/number.h"
 #include "lockstep/checkpoint/table.h"
+#include "lockstep/client/client.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 constexpr char kFormat[] = "lockstep checkpoint";
+constexpr char kSum[] = "crc32c";
+
+// Of all its other fields, in their order and without spaces.
+uint32_t SumOf(Json json) {
+  json.erase(kSum);
+  const std::string text = json.dump();
+  return ls_crc32c(0, text.data(), text.size());
+}
 
 Json FileJson(const ManifestFile& file) {
   Json json = {{"name", file.name},
@@ -114,6 +123,7 @@ Json ToJson(const Manifest& manifest) {
     json["files"].push_back(FileJson(manifest.files[rank]));
     json["files"].back()["rank"] = rank;
   }
+  json[kSum] = SumOf(json);
   return json;
 }
 
@@ -142,9 +152,14 @@ absl::StatusOr<Manifest> ManifestFromJson(const std::string& text) {
   try {
     if (json.at("format").get<std::string>() != kFormat) return DataLoss("its format is not \"{}\"", kFormat);
     const int version = json.at("version").get<int>();
-    if (version != kManifestVersion)
+    if (version < kManifestVersion) return DataLoss("there is no format version {}", version);
+    if (version > kManifestVersion)
       return FailedPrecondition("it has format version {}, this Lockstep reads {}: use the newer Lockstep", version,
                                 kManifestVersion);
+    if (json.contains(kSum)) {  // older ones have none
+      const uint32_t expected = json.at(kSum).get<uint32_t>(), found = SumOf(json);
+      if (found != expected) return DataLoss("it has CRC {:#010x}, expected {:#010x}", found, expected);
+    }
     Manifest manifest = Read(json);
     LS_RETURN_IF_ERROR(Check(manifest, json));
     return manifest;

@@ -98,6 +98,11 @@ absl::Status MemoryDisk::SyncDirectory(const std::string& path) {
   return Do({Operation::kSyncDirectory, *inode, 0, "", "", ""});
 }
 
+bool MemoryDisk::IsDirectory(const std::string& path) {
+  const std::optional<int> inode = Find(path);
+  return inode && inodes_[static_cast<size_t>(*inode)].directory;
+}
+
 absl::StatusOr<std::vector<std::string>> MemoryDisk::List(const std::string& path) {
   const std::optional<int> inode = Find(path);
   if (!inode || !inodes_[static_cast<size_t>(*inode)].directory) return Errno(ENOENT, "{}", path);

@@ -50,6 +50,7 @@ class MemoryDisk final : public Disk {
   absl::Status RemoveFile(const std::string& path) override { return Remove(path); }
   absl::Status RemoveDirectory(const std::string& path) override { return Remove(path); }
   absl::Status SyncDirectory(const std::string& path) override;
+  bool IsDirectory(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override;
   absl::StatusOr<uint64_t> Size(const std::string& path) override;
   absl::Status Read(const std::string& path, uint64_t offset, std::span<std::byte> data) override;

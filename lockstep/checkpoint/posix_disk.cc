@@ -64,6 +64,10 @@ class RealDisk : public Disk {
     if (!fd.valid()) return Errno(errno, "opening {}", path);
     return Done(fsync(fd.get()), "syncing", path);
   }
+  bool IsDirectory(const std::string& path) override {
+    struct stat info{};
+    return lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  }
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override;
   absl::StatusOr<uint64_t> Size(const std::string& path) override {
     struct stat info{};

@@ -45,6 +45,22 @@ struct Summed {
 
 bool MeansDamage(const absl::Status& status) { return absl::IsDataLoss(status) || absl::IsNotFound(status); }
 
+absl::StatusOr<Manifest> ReadManifestIn(Disk& disk, const std::string& folder) {
+  const std::string path = folder + "/" + kManifestFile;
+  LS_ASSIGN_OR_RETURN(const uint64_t bytes, disk.Size(path));
+  if (bytes > kMaxManifest) return DataLoss("{}: {} bytes are no manifest", path, bytes);
+  std::string text(bytes, '\0');
+  LS_RETURN_IF_ERROR(disk.Read(path, 0, std::as_writable_bytes(std::span(text))));
+  auto manifest = ManifestFromJson(text);
+  if (!manifest.ok()) return At(path, manifest.status());
+  for (const ManifestFile& file : manifest->files) {
+    const std::string name = folder + "/" + file.name;
+    LS_ASSIGN_OR_RETURN(const uint64_t found, disk.Size(name));
+    if (found != file.bytes) return DataLoss("{} has {} bytes, expected {}", name, found, file.bytes);
+  }
+  return manifest;
+}
+
 absl::StatusOr<std::vector<Point>> Store::List() const {
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(directory_));
   std::vector<Point> points;
@@ -56,22 +72,10 @@ absl::StatusOr<std::vector<Point>> Store::List() const {
 }
 
 absl::StatusOr<Manifest> Store::ReadManifest(const Point& point) const {
-  const std::string path = PathOf(point) + "/" + kManifestFile;
-  LS_ASSIGN_OR_RETURN(const uint64_t bytes, disk_.Size(path));
-  if (bytes > kMaxManifest) return DataLoss("{}: {} bytes are no manifest", path, bytes);
-  std::string text(bytes, '\0');
-  LS_RETURN_IF_ERROR(disk_.Read(path, 0, std::as_writable_bytes(std::span(text))));
-  auto manifest = ManifestFromJson(text);
-  if (!manifest.ok()) return At(path, manifest.status());
-  if (manifest->point != point)
-    return DataLoss("{}: it is of step {} of epoch {}", path, manifest->point.step.value(),
-                    manifest->point.epoch.value());
-  for (const ManifestFile& file : manifest->files) {
-    const std::string name = PathOf(point) + "/" + file.name;
-    LS_ASSIGN_OR_RETURN(const uint64_t found, disk_.Size(name));
-    if (found != file.bytes) return DataLoss("{} has {} bytes, expected {}", name, found, file.bytes);
-  }
-  return manifest;
+  LS_ASSIGN_OR_RETURN(Manifest manifest, ReadManifestIn(disk_, PathOf(point)));
+  if (manifest.point == point) return manifest;
+  return DataLoss("{}/{}: it is of step {} of epoch {}", PathOf(point), kManifestFile, manifest.point.step.value(),
+                  manifest.point.epoch.value());
 }
 
 absl::StatusOr<uint32_t> Store::FileCrc(const std::string& path, uint64_t bytes) const {
@@ -100,13 +104,14 @@ absl::Status Store::Load(const Manifest& manifest, size_t first_rank, size_t cou
   for (size_t rank = first_rank; rank < first_rank + count; ++rank) {
     const ManifestFile& file = manifest.files[rank];
     LS_ASSIGN_OR_RETURN(const std::span<std::byte> slot, make(rank, file));
-    LS_RETURN_IF_ERROR(LoadSlot(PathOf(manifest.point) + "/" + file.name, file, slot));
+    LS_RETURN_IF_ERROR(LoadSlot(manifest.point, file, slot));
   }
   return absl::OkStatus();
 }
 
 // The file's CRC is that of its parts in the file's order, wherever they went.
-absl::Status Store::LoadSlot(const std::string& path, const ManifestFile& file, std::span<std::byte> slot) const {
+absl::Status Store::LoadSlot(const Point& point, const ManifestFile& file, std::span<std::byte> slot) const {
+  const std::string path = PathOf(point) + "/" + file.name;
   std::vector<std::byte> text(std::min<uint64_t>(8, file.bytes));
   LS_RETURN_IF_ERROR(disk_.Read(path, 0, text));
   const absl::StatusOr<uint64_t> head_bytes = HeadBytes(text, file.bytes);
@@ -128,7 +133,12 @@ absl::Status Store::LoadSlot(const std::string& path, const ManifestFile& file, 
     crc = ls_crc32c(crc, place.data(), place.size());
   }
   LS_RETURN_IF_ERROR(CheckCrc(path, crc, file.crc32c, file.bytes));
-  return CheckCrc(path + ", as a slot,", ls_crc32c(0, slot.data(), slot.size()), file.slot_crc32c, slot.size());
+  LS_RETURN_IF_ERROR(
+      CheckCrc(path + ", as a slot,", ls_crc32c(0, slot.data(), slot.size()), file.slot_crc32c, slot.size()));
+  const auto [epoch, step] = point;
+  if (file.slot_proof == 0 || file.slot_proof == ls_proof(epoch.value(), step.value(), slot.data(), slot.size()))
+    return absl::OkStatus();
+  return DataLoss("{}: it is not the state after step {} of epoch {}", path, step.value(), epoch.value());
 }
 
 std::string Store::IncomingOf(const Point& point) const {
@@ -316,22 +326,27 @@ absl::Status Store::Remove(const Point& point) {
   return RemoveTree(folder);
 }
 
-absl::Status Store::RemoveTree(const std::string& folder) {
-  LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(folder));
-  for (const std::string& name : names) LS_RETURN_IF_ERROR(disk_.RemoveFile(folder + "/" + name));
-  return disk_.RemoveDirectory(folder);
+// A link goes, and what it points to stays: a person may have moved a checkpoint to another disk.
+absl::Status Store::RemoveTree(const std::string& path) {
+  if (!disk_.IsDirectory(path)) return disk_.RemoveFile(path);
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(path));
+  for (const std::string& name : names) LS_RETURN_IF_ERROR(RemoveTree(path + "/" + name));
+  return disk_.RemoveDirectory(path);
 }
 
 absl::Status Store::ClearLeftovers(bool spare_newer) {
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(directory_));
   std::optional<Point> newest;
   for (const std::string& name : names) newest = std::max(newest, PointOf(name));
+  absl::Status first;
   for (const std::string& name : names) {
     const bool incoming = name.starts_with(kIncoming);
-    if (spare_newer && incoming && PointOf(name.substr(kIncoming.size())) > newest) continue;
-    if (incoming || name.starts_with(kOutgoing)) LS_RETURN_IF_ERROR(RemoveTree(directory_ + "/" + name));
+    if (!incoming && !name.starts_with(kOutgoing)) continue;
+    const std::optional<Point> point = PointOf(name.substr((incoming ? kIncoming : kOutgoing).size()));
+    if (!point || (spare_newer && incoming && point > newest)) continue;
+    first.Update(RemoveTree(directory_ + "/" + name));
   }
-  return absl::OkStatus();
+  return first;
 }
 
 }  // namespace lockstep::checkpoint

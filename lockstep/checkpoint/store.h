@@ -47,6 +47,9 @@ bool MeansDamage(const absl::Status& status);
 // Where a slot is rebuilt: told its size, answers memory of zeros.
 using MakeSlot = std::function<absl::StatusOr<std::span<std::byte>>(size_t rank, const ManifestFile& file)>;
 
+// Of the checkpoint in this folder, whatever that is called: the manifest, and that the files have its sizes.
+absl::StatusOr<Manifest> ReadManifestIn(Disk& disk, const std::string& folder);
+
 class Store {
  public:
   // The directory need not exist before Open().
@@ -55,8 +58,10 @@ class Store {
 
   // By name alone, newest first. What has another name is not ours and is left alone.
   absl::StatusOr<std::vector<Point>> List() const;
-  // Reads the manifest and compares the sizes of the files. An error begins with the checkpoint's path.
+  // ReadManifestIn() the point's folder, of which it must be. An error begins with the checkpoint's path.
   absl::StatusOr<Manifest> ReadManifest(const Point& point) const;
+  // Of the directory itself, where a checkpoint's is given in its place.
+  absl::StatusOr<Manifest> ReadManifestHere() const { return ReadManifestIn(disk_, directory_); }
   // ... and the CRCs of all files, or of every `every`-th from `first` on.
   absl::Status Verify(const Point& point, size_t first = 0, size_t every = 1) const;
   // Rebuilds the slots of `count` ranks and verifies them.
@@ -77,8 +82,9 @@ class Store {
   // `is_damaged` says, counts for nothing and stays: a person may want it. So does `spare`, which is being read.
   using IsDamaged = std::function<bool(const Point&)>;
   absl::Status Prune(int keep, const std::optional<Point>& spare = std::nullopt, const IsDamaged& is_damaged = nullptr);
-  // What a killed writer left. `spare_newer`: but for what is newer than every checkpoint here, which may be on its
-  // way.
+  // What a killed writer left. What can't be removed keeps nothing else there, and harms no checkpoint: the error, of
+  // the first, is one to tell and not to stop at. `spare_newer`: but for what is newer than every checkpoint here,
+  // which may be on its way.
   absl::Status ClearLeftovers(bool spare_newer = false);
   // Both: what belongs behind every checkpoint that was written. Spares what is newer.
   absl::Status Tidy(int keep, const std::optional<Point>& spare = std::nullopt, const IsDamaged& is_damaged = nullptr);
@@ -97,9 +103,9 @@ class Store {
   absl::Status WriteText(const std::string& path, const std::string& text);
   absl::Status Publish(const std::string& folder, const Manifest& manifest);
   absl::Status Remove(const Point& point);
-  absl::Status RemoveTree(const std::string& folder);
+  absl::Status RemoveTree(const std::string& path);
   absl::StatusOr<uint32_t> FileCrc(const std::string& path, uint64_t bytes) const;
-  absl::Status LoadSlot(const std::string& path, const ManifestFile& file, std::span<std::byte> slot) const;
+  absl::Status LoadSlot(const Point& point, const ManifestFile& file, std::span<std::byte> slot) const;
 
   Disk& disk_;
   std::string directory_;

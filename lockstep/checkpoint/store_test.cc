@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <filesystem>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/checkpoint/memory_disk.h"
 #include "lockstep/checkpoint/test_slot.h"
 
@@ -260,6 +262,49 @@ TEST(Store, ACopyUnderWayIsSparedAndNotSealedWithoutItsFiles) {
   const absl::Status status = store.CopyFrom(Store(*source, kFolder), next.point, taken);
   EXPECT_THAT(Message(status), HasSubstr("rank_00000.safetensors was written and is not here"));
   EXPECT_THAT(disk->List(kFolder).value(), ElementsAre(DirectoryName(old.point)));
+}
+
+// A person may put anything into a checkpoint, and move one to another disk.
+TEST(Store, AnOldOneGoesWithAllThatLiesInItButNotWithWhatLinksPointTo) {
+  namespace fs = std::filesystem;
+  const TestCheckpoint a(1, 1), b(1, 2), c(1, 3);
+  const TestFolder scratch;
+  const fs::path folder = scratch.path(), here = folder / "here", elsewhere = folder / "elsewhere";
+  fs::create_directory(here);
+  const auto disk = PosixDisk();
+  Store store(*disk, here);
+  for (const TestCheckpoint* one : {&a, &b, &c}) ASSERT_TRUE(Write(store, *one).ok());
+  fs::create_directories(here / DirectoryName(a.point) / "notes" / "deep");
+  fs::rename(here / DirectoryName(b.point), elsewhere);
+  fs::create_directory_symlink(elsewhere, here / DirectoryName(b.point));
+  EXPECT_EQ(store.Tidy(1), absl::OkStatus());
+  EXPECT_THAT(disk->List(here).value(), ElementsAre(DirectoryName(c.point)));
+  EXPECT_TRUE(fs::exists(elsewhere / kManifestFile));
+}
+
+TEST(Store, ALeftoverThatStaysKeepsNoOtherOneAndOtherNamesAreLeftAlone) {
+  const auto disk = DiskWith({});
+  for (const char* name : {"/c/.incoming_mine", "/c/.incoming_step_000000000001_epoch_1",
+                           "/c/.outgoing_step_000000000002_epoch_1", "/c/.outgoing_x"})
+    ASSERT_TRUE(disk->MakeDirectory(name).ok());
+  disk->fail_at = disk->operations;
+  disk->error = EBUSY;
+  Store store(*disk, kFolder);
+  EXPECT_FALSE(store.ClearLeftovers().ok());
+  EXPECT_THAT(disk->List(kFolder).value(),
+              ElementsAre(".incoming_mine", ".incoming_step_000000000001_epoch_1", ".outgoing_x"));
+}
+
+TEST(Store, TheStateOfAnotherStepIsNotLoaded) {
+  for (const int64_t step : {1, 2}) {
+    const TestCheckpoint one(1, 1);
+    const auto disk = DiskWith({});
+    Store store(*disk, kFolder);
+    Part part = one.whole();
+    for (SlotImage& slot : part.slots) slot.proof = ls_proof(1, step, slot.content.data(), slot.content.size());
+    ASSERT_TRUE(Write(store, {part}).ok());
+    EXPECT_EQ(Holds(store, one), step == 1);
+  }
 }
 
 TEST(Store, WhatIsBeingReadIsSpared) {

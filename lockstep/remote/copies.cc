@@ -67,6 +67,10 @@ absl::StatusOr<Fd> Prepare(const Copies& copies) {
   std::error_code error;
   std::filesystem::create_directories(copies.directory, error);
   if (error) return InvalidArgument("{}: {}", copies.directory, error.message());
+  const std::string lock = copies.directory + "/.lock";
+  if (store::WriterLock::IsHeld(lock))
+    return FailedPrecondition("{} is held by a run, which keeps its own checkpoints there: name another directory",
+                              lock);
   Fd directory(open(copies.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.valid() && flock(directory.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return FailedPrecondition("{}: another process is writing there; wait for its end, or name another directory",
@@ -74,17 +78,11 @@ absl::StatusOr<Fd> Prepare(const Copies& copies) {
   return directory;
 }
 
-absl::Status UploadTo(checkpoint::Store& there, const checkpoint::Store& here, const checkpoint::Point& point, int keep,
-                      const checkpoint::GoOn& go_on) {
-  LS_RETURN_IF_ERROR(there.CopyFrom(here, point, go_on));
-  return there.Tidy(keep);
-}
-
 absl::StatusOr<checkpoint::Point> FetchInto(checkpoint::Store& here, const checkpoint::Store& there,
                                             const checkpoint::GoOn& go_on,
                                             const std::function<void(const std::string&)>& passed_over) {
   LS_ASSIGN_OR_RETURN(const store::WriterLock lock, store::WriterLock::Take(here.directory() + "/.lock"));
-  LS_RETURN_IF_ERROR(here.ClearLeftovers());
+  (void)here.ClearLeftovers();  // what stays the run to come tells
   LS_ASSIGN_OR_RETURN(const std::vector<checkpoint::Point> points, there.List());
   for (const checkpoint::Point& point : points) {
     const absl::Status status = here.CopyFrom(there, point, go_on, checkpoint::Store::Here::kBySums);

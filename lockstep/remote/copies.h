@@ -2,7 +2,7 @@
 //
 //   LS_ASSIGN_OR_RETURN(const Copies copies, OpenCopies("s3://bucket/prefix", clock, go_on));
 //   checkpoint::Store there(*copies.disk, copies.directory);
-//   LS_RETURN_IF_ERROR(UploadTo(there, here, point, keep, go_on));
+//   LS_RETURN_IF_ERROR(there.CopyFrom(here, point, go_on));
 #pragma once
 
 #include <memory>
@@ -29,9 +29,6 @@ absl::StatusOr<Copies> OpenCopies(const std::string& url, const Clock& clock, ch
 // FailedPrecondition: somebody else has it. None: a store of objects, or a share that knows no locks.
 absl::StatusOr<Fd> Prepare(const Copies& copies);
 
-// Puts a checkpoint there, if it isn't; then removes all but the `keep` newest, and what was left half.
-absl::Status UploadTo(checkpoint::Store& there, const checkpoint::Store& here, const checkpoint::Point& point, int keep,
-                      const checkpoint::GoOn& go_on);
 // Brings the newest one that is whole into a directory, to which nobody else may be writing; which it is. NotFound:
 // there is none. `passed_over` hears of damaged ones.
 absl::StatusOr<checkpoint::Point> FetchInto(checkpoint::Store& here, const checkpoint::Store& there,

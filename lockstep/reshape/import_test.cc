@@ -32,7 +32,7 @@ absl::StatusOr<Saved> Imported(checkpoint::MemoryDisk& disk, const ImportOptions
   LS_ASSIGN_OR_RETURN(const Plan plan, MakePlan(saved, options));
   LS_ASSIGN_OR_RETURN(const checkpoint::Point point, Import(disk, saved, plan, options, "/out", kNow));
   LS_RETURN_IF_ERROR(checkpoint::Store(disk, "/out").Verify(point));
-  return ReadOwn(disk, "/out", point);
+  return ReadOwn(disk, "/out/" + checkpoint::DirectoryName(point));
 }
 std::string ErrorOf(const ImportOptions& options) {
   checkpoint::MemoryDisk disk;

@@ -70,20 +70,29 @@ absl::StatusOr<Saved> OpenModelParallel(checkpoint::Disk& disk, const std::strin
   return saved;
 }
 
-// The newest whose manifest and files are there.
+// The newest that is whole by what is read of it; what is not is told.
 absl::StatusOr<Saved> OpenNewest(checkpoint::Disk& disk, const std::string& directory) {
   const checkpoint::Store store(disk, directory);
   LS_ASSIGN_OR_RETURN(const std::vector<checkpoint::Point> points, store.List());
-  absl::Status last = NotFound(
-      "{}: no checkpoint that is known here: expected a file of torch.save, or a folder with "
-      ".metadata, mp_rank_... or manifest.json in it, or with step_... as Lockstep has them",
-      directory);
+  if (points.empty())
+    return NotFound(
+        "{}: no checkpoint that is known here: expected a file of torch.save, or a folder with "
+        ".metadata, mp_rank_... or manifest.json in it, or with step_... as Lockstep has them",
+        directory);
+  absl::Status newest;
+  Names damaged;
   for (const checkpoint::Point& point : points) {
-    auto saved = ReadOwn(disk, directory, point);
-    if (saved.ok()) return saved;
-    last = saved.status();
+    absl::Status status = store.ReadManifest(point).status();  // of this step by its name too
+    auto saved = status.ok() ? ReadOwn(disk, directory + "/" + checkpoint::DirectoryName(point)) : status;
+    if (saved.ok()) {
+      saved->passed_over.insert(saved->passed_over.begin(), damaged.begin(), damaged.end());
+      return saved;
+    }
+    newest.Update(saved.status());
+    if (!checkpoint::MeansDamage(saved.status())) break;  // it may be whole
+    damaged.push_back(Message(saved.status()));
   }
-  return last;
+  return newest;
 }
 
 absl::StatusOr<Saved> OpenFolder(checkpoint::Disk& disk, const std::string& folder, const Names& names);
@@ -109,11 +118,7 @@ absl::StatusOr<Saved> OpenFolder(checkpoint::Disk& disk, const std::string& fold
   if (Has(names, kLatest)) return OpenLatest(disk, folder);
   const auto is_part = [](const std::string& name) { return name.starts_with(kModelParallel); };
   if (std::any_of(names.begin(), names.end(), is_part)) return OpenModelParallel(disk, folder, names);
-  if (Has(names, checkpoint::kManifestFile)) {
-    const size_t slash = folder.rfind('/');
-    if (const auto point = checkpoint::PointOf(folder.substr(slash + 1)))
-      return ReadOwn(disk, slash == std::string::npos ? "." : folder.substr(0, slash), *point);
-  }
+  if (Has(names, checkpoint::kManifestFile)) return ReadOwn(disk, folder);
   return OpenNewest(disk, folder);
 }
 

@@ -180,10 +180,9 @@ class Reader {
 
 }  // namespace
 
-absl::StatusOr<Saved> ReadOwn(checkpoint::Disk& disk, const std::string& directory, const checkpoint::Point& point) {
-  const checkpoint::Store store(disk, directory);
-  LS_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest, store.ReadManifest(point));
-  return Reader(disk, directory + "/" + checkpoint::DirectoryName(point)).Read(manifest);
+absl::StatusOr<Saved> ReadOwn(checkpoint::Disk& disk, const std::string& folder) {
+  LS_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest, checkpoint::ReadManifestIn(disk, folder));
+  return Reader(disk, folder).Read(manifest);
 }
 
 }  // namespace lockstep::reshape

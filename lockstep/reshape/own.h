@@ -8,7 +8,7 @@
 
 namespace lockstep::reshape {
 
-// Reads manifest and heads, and no tensor. `store`: the directory that the checkpoint lies in.
-absl::StatusOr<Saved> ReadOwn(checkpoint::Disk& disk, const std::string& directory, const checkpoint::Point& point);
+// Reads manifest and heads, and no tensor, of the checkpoint in this folder, whatever that is called.
+absl::StatusOr<Saved> ReadOwn(checkpoint::Disk& disk, const std::string& folder);
 
 }  // namespace lockstep::reshape

@@ -3,13 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 #include "lockstep/checkpoint/memory_disk.h"
 #include "lockstep/checkpoint/test_slot.h"
 #include "lockstep/reshape/gather.h"
+#include "lockstep/reshape/open.h"
 
 namespace lockstep::reshape {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -28,7 +32,7 @@ TEST(Own, SaysWhichRankHasWhat) {
   checkpoint::Store store(disk, "/c");
   const checkpoint::TestCheckpoint checkpoint(1, 5);
   ASSERT_TRUE(checkpoint::Write(store, checkpoint).ok());
-  const absl::StatusOr<Saved> saved = ReadOwn(disk, "/c", checkpoint.point);
+  const absl::StatusOr<Saved> saved = ReadOwn(disk, "/c/" + checkpoint::DirectoryName(checkpoint.point));
   ASSERT_TRUE(saved.ok()) << saved.status();
   EXPECT_EQ(saved->world_size, 2);
   EXPECT_EQ(saved->step, 5);
@@ -44,6 +48,27 @@ TEST(Own, SaysWhichRankHasWhat) {
   std::vector<std::byte> bytes(BytesOf(second));
   ASSERT_TRUE(Gatherer(disk, *saved).Read(second, WholeOf(second.shape), bytes).ok());
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), slot.begin() + static_cast<std::ptrdiff_t>(table[1].slot_offset)));
+}
+
+TEST(Own, IsReadUnderAnyNameAndADamagedNewestOneIsTold) {
+  checkpoint::MemoryDisk disk;
+  ASSERT_TRUE(disk.MakeDirectory("/c").ok());
+  checkpoint::Store store(disk, "/c");
+  const checkpoint::TestCheckpoint old(1, 5), next(1, 7);
+  for (const auto* one : {&old, &next}) ASSERT_TRUE(checkpoint::Write(store, *one).ok());
+  const std::string newest = "/c/" + checkpoint::DirectoryName(next.point);
+  EXPECT_EQ(OpenSaved(disk, "/c")->step, 7);
+  disk.read_error = EACCES;
+  EXPECT_THAT(Message(OpenSaved(disk, "/c").status()), HasSubstr("Permission denied")) << "it may be whole";
+  disk.read_error = 0;
+  ASSERT_TRUE(disk.RemoveFile(newest + "/rank_00001.safetensors").ok());
+  const absl::StatusOr<Saved> saved = OpenSaved(disk, "/c");
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->step, 5);
+  EXPECT_THAT(saved->passed_over, Contains(HasSubstr(newest + "/rank_00001.safetensors")));
+  ASSERT_TRUE(disk.Rename("/c/" + checkpoint::DirectoryName(old.point), "/c/best").ok());
+  EXPECT_EQ(OpenSaved(disk, "/c/best")->step, 5);
+  EXPECT_THAT(Message(OpenSaved(disk, "/c").status()), HasSubstr("rank_00001.safetensors"));
 }
 
 }  // namespace

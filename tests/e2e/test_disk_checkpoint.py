@@ -176,6 +176,15 @@ class ReadOnly(DiskCheckpoint):
         self.assertEqual(0, self.ask("verify")[0], "the last good one")
         run.assert_undisturbed_result()
 
+    def test_a_leftover_that_can_t_be_removed(self):
+        left = self.directory / ".outgoing_step_000000000002_epoch_1"
+        left.mkdir()
+        (left / "manifest.json").write_text("root's")
+        run = self.train(*ddp(), uid=NOBODY, interval=600)
+        run.finish()
+        self.assertEqual(1, run.stderr().count(f"old checkpoints stay on disk: removing {left}/manifest.json: Permission denied"), run)
+        self.assertEqual([STEPS - 1], self.checkpoints())
+
     def test_from_the_start(self):
         self.shut()
         run = self.train(*ddp(), uid=NOBODY)

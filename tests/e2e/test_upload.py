@@ -197,10 +197,10 @@ class ByS3(Copying):
         self.assertEqual(0, answer.returncode, answer.stderr)
         self.assertRegex(answer.stderr, r"passed over: s3://bucket/some/where/.*rank_00001.safetensors has CRC")
         self.assertEqual([1], self.steps(self.back))
-        self.good("upload", self.here, self.URL, env=self.env)  # sizes are right: it is taken for whole, as on disk
-        self.s3.objects[key] = b""
-        self.good("upload", self.here, self.URL, env=self.env)  # and replaces what is seen to be damaged
-        self.good("verify", self.URL, env=self.env)
+        for damage in bytes(data), b"":
+            self.s3.objects[key] = damage
+            self.good("upload", self.here, self.URL, env=self.env)  # replaces it
+            self.good("verify", self.URL, env=self.env)
 
     def test_a_damaged_one_is_not_uploaded(self):
         folder = make_checkpoint(self.here, 1)
