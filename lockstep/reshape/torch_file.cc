@@ -56,6 +56,8 @@ class Reader {
     LS_ASSIGN_OR_RETURN(const Slice record, zip_.Find(prefix_ + "data.pkl"));
     if (record.bytes > kLargestPickle) return DataLoss("{}: its data.pkl is larger than 1 GiB", slice_.path);
     LS_ASSIGN_OR_RETURN(pickle_, record.Text(0, record.bytes));
+    LS_RETURN_IF_ERROR(
+        CompareSum(record, std::as_bytes(std::span(pickle_)), zip_.entries().find(prefix_ + "data.pkl")->second.crc32));
     const trace::PickleNames names{AllowedClasses(), true, "tensors and plain values"};
     auto graph = trace::ReadPickleGraph(pickle_, names);
     if (!graph.ok()) return InvalidArgument("{}: data.pkl: {}", slice_.path, Message(graph.status()));
@@ -70,6 +72,11 @@ class Reader {
 
   absl::Status Fail(const std::string& name, std::string_view what) const {
     return DataLoss("{}: tensor {}: {}", slice_.path, name.empty() ? "(the only one)" : name, what);
+  }
+
+  // As Fail, of a tensor that is whole, and of a kind that is not read.
+  absl::Status Refuse(const std::string& name, std::string_view what) const {
+    return InvalidArgument("{}", Message(Fail(name, what)));
   }
 
   // All entries lie in one folder, named by whoever saved; and numbers are little endian.
@@ -224,7 +231,7 @@ class Reader {
     }
     const auto first = SizeOf(graph_, args[1]);
     const auto sizes = SizesOf(graph_, args[2]), strides = SizesOf(graph_, args[3]);
-    if (tensor.dtype == nullptr) return Fail(name, "its dtype is not known here");
+    if (tensor.dtype == nullptr) return Refuse(name, "its dtype is not known here");
     if (!first || !sizes || !strides || sizes->size() != strides->size()) return Fail(name, "its sizes are damaged");
     tensor.first = *first;
     tensor.sizes = *sizes;
@@ -238,9 +245,10 @@ class Reader {
     if (bits.kind == PickleKind::kNone || (bits.kind == PickleKind::kDict && bits.parts.empty()))
       return absl::OkStatus();
     const std::string key = bits.parts.empty() ? "?" : KeyName(bits.parts.front(), 0);
-    return Fail(name, fmt::format("it is a view with the bit \"{}\", and its storage does not hold its values: save it "
-                                  "after resolve_conj() and resolve_neg()",
-                                  key));
+    return Refuse(name,
+                  fmt::format("it is a view with the bit \"{}\", and its storage does not hold its values: save it "
+                              "after resolve_conj() and resolve_neg()",
+                              key));
   }
 
   // ('storage', torch.FloatStorage, key, device, elements)

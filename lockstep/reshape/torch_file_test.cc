@@ -112,6 +112,14 @@ TEST(TorchFile, RefusesViewsThatTorchComputesAnew) {
   }
 }
 
+// The number 7 of a pickle becomes 71.
+TEST(TorchFile, ThePickleHasTheSumThatTheArchiveSays) {
+  const std::string good = Archive(Pickle("K\x07"), {});
+  const absl::Status status = Read(Bent(good, good.find("K\x07"), "K\x47")).status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(Message(status), HasSubstr("their archive says"));
+}
+
 TEST(TorchFile, RefusesArchivesThatAreWrong) {
   const std::string good = Floats({2}, {1, 2});
   const size_t directory = good.find("PK\x01\x02"), end = good.find("PK\x05\x06");
