@@ -123,7 +123,7 @@ class Reader {
     if (IsObject(value, kNamespaceClass) && value.state != kNoPickle) return Walk(value.state, name, depth + 1);
     if (IsPlain(id, 0)) return AddValue(id, name);
     if (value.kind == PickleKind::kList || value.kind == PickleKind::kTuple) return WalkList(value, name, depth);
-    return AddOther(value, name);
+    return AddOther(id, name);
   }
   static bool IsObject(const PickleValue& value, std::string_view name) {
     return value.kind == PickleKind::kObject && value.text == name;
@@ -151,6 +151,12 @@ class Reader {
         return std::string(key.text);
       case PickleKind::kInteger:
         return std::to_string(key.integer);
+      case PickleKind::kReal:
+        return Json(key.real).dump();
+      case PickleKind::kNone:
+        return "None";
+      case PickleKind::kBool:
+        return key.integer != 0 ? "True" : "False";
       case PickleKind::kTuple: {
         std::string text = "(";
         for (size_t i = 0; i < key.parts.size() && depth < kDeepest && text.size() < 1024; ++i)
@@ -169,19 +175,18 @@ class Reader {
     into_.values.push_back({name, value->dump(-1, ' ', false, Json::error_handler_t::replace)});
     return absl::OkStatus();
   }
-  absl::Status AddOther(const PickleValue& value, const std::string& name) {
+  absl::Status AddOther(PickleId id, const std::string& name) {
+    const PickleValue& value = graph_.At(id);
     LS_RETURN_IF_ERROR(TakeName(name));
     if (IsObject(value, kDictClass)) {
       into_.values.push_back({name, "{}"});
-    } else if (value.text == "torch.Size" || value.text == "torch.device" || value.kind == PickleKind::kClass) {
-      const auto plain = value.kind == PickleKind::kClass
-                             ? Json(value.text)
-                             : trace::PlainValue(graph_, value.args, left_).value_or(Json());
-      into_.values.push_back({name, plain.dump(-1, ' ', false, Json::error_handler_t::replace)});
+    } else if (const auto sizes = IsObject(value, "torch.Size") ? SizesOf(graph_, id) : std::nullopt) {
+      into_.values.push_back({name, Json(*sizes).dump()});
     } else {
-      into_.passed_over.push_back(
-          fmt::format("{}: {} is {}, neither a tensor nor a plain value", slice_.path, name,
-                      value.text.empty() ? "not known here" : fmt::format("of {}", value.text)));
+      into_.passed_over.push_back(fmt::format("{}: {} is {}, neither a tensor nor a plain value", slice_.path, name,
+                                              value.text.empty()                 ? "not known here"
+                                              : value.kind == PickleKind::kClass ? std::string(value.text)
+                                                                                 : fmt::format("of {}", value.text)));
     }
     return absl::OkStatus();
   }
