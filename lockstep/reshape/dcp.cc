@@ -189,10 +189,11 @@ class Reader {
   absl::Status AddValue(const std::string& name) {
     LS_ASSIGN_OR_RETURN(const Place* place, PlaceOf(name, {}));
     auto value = ReadTorchFile(place->slice, place->file, name);
-    if (!value.ok()) {
+    if (absl::IsInvalidArgument(value.status())) {
       saved_.passed_over.push_back(fmt::format("{}: {}", name, Message(value.status())));
       return absl::OkStatus();
     }
+    if (!value.ok()) return At(name, value.status());
     std::move(value->values.begin(), value->values.end(), std::back_inserter(saved_.values));
     std::move(value->tensors.begin(), value->tensors.end(), std::back_inserter(saved_.tensors));
     std::move(value->passed_over.begin(), value->passed_over.end(), std::back_inserter(saved_.passed_over));

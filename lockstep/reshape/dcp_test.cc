@@ -25,6 +25,10 @@ std::string ErrorOf(const Chunk& chunk, const std::string& place) {
   return ErrorWith(Metadata({Text("weight"), TensorMetadata("float32", {4, 2}, {chunk})},
                             {Index("weight", Size(chunk.offsets)), place}));
 }
+// The same bytes with one place written over.
+std::string Bent(std::string content, size_t at, const std::string& with) {
+  return content.replace(at, with.size(), with);
+}
 std::string SecondFile() { return Place("__1_0.distcp", 0, static_cast<int64_t>(Floats({2, 2}, {4, 5, 6, 7}).size())); }
 
 TEST(Dcp, SaysWhichRankHasWhat) {
@@ -94,6 +98,22 @@ TEST(Dcp, PassesOverValuesThatAreNotPlain) {
   EXPECT_THAT(saved->passed_over, ElementsAre(HasSubstr("GLOBAL my Config is refused")));
 }
 
+// A value that is damaged is no value that is not plain.
+TEST(Dcp, DamagedValuesAreErrors) {
+  const std::string value = Archive(Pickle(Int(9)), {});
+  for (const std::string& bent : {Bent(value, 0, "\xff"), Bent(value, 50, "\xff")}) {
+    checkpoint::MemoryDisk disk;
+    PutDcp(disk);
+    std::string file(value.size() + Floats({2, 2}, {0, 1, 2, 3}).size(), '\0');
+    ASSERT_TRUE(disk.Read("/dcp/__0_0.distcp", 0, std::as_writable_bytes(std::span(file))).ok());
+    ASSERT_TRUE(disk.RemoveFile("/dcp/__0_0.distcp").ok());
+    Put(disk, "/dcp/__0_0.distcp", bent + file.substr(value.size()));
+    const absl::Status status = OpenSaved(disk, "/dcp").status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(Message(status), HasSubstr("step: /dcp/__0_0.distcp"));
+  }
+}
+
 TEST(Dcp, NamesAreUtf8) {
   checkpoint::MemoryDisk disk;
   Put(disk, "/x.pt", Archive(Pickle(Dict({Text("a\xff"), Int(1)})), {}));
@@ -124,6 +144,28 @@ TEST(Dcp, MegatronsOlderFormatIsFoldersOfFiles) {
   ASSERT_EQ(saved->tensors.size(), 1U);
   EXPECT_EQ(saved->tensors.front().name, "mp_rank_00.distrib_optim.0.param");
   EXPECT_THAT(saved->passed_over, ElementsAre(HasSubstr("GLOBAL megatron Args is refused")));
+}
+
+// A part that is cut off, gone or no file is not passed over: the tensors in it would be missing.
+TEST(Dcp, DamagedFilesOfMegatronAreErrors) {
+  const std::string good = Archive(Pickle(Dict({Text("iteration"), Int(7)})), {});
+  const auto error = [](const std::string& content) {
+    checkpoint::MemoryDisk disk;
+    PutDcp(disk);
+    Put(disk, "/dcp/common.pt", content);
+    for (const char* folder : {"/m", "/m/mp_rank_00"}) EXPECT_TRUE(disk.MakeDirectory(folder).ok());
+    Put(disk, "/m/mp_rank_00/model_optim_rng.pt", content);
+    const absl::Status common = OpenSaved(disk, "/dcp").status(), part = OpenSaved(disk, "/m").status();
+    EXPECT_EQ(common.code(), part.code());
+    return part;
+  };
+  EXPECT_TRUE(error(good).ok());
+  EXPECT_TRUE(absl::IsDataLoss(error(good.substr(0, good.size() - 20))));
+  EXPECT_TRUE(absl::IsDataLoss(error(good.substr(0, 1))));
+  EXPECT_TRUE(absl::IsDataLoss(error(Bent(good, 50, "\xff"))));
+  checkpoint::MemoryDisk disk;
+  for (const char* folder : {"/m", "/m/mp_rank_00", "/m/mp_rank_00/x.pt"}) ASSERT_TRUE(disk.MakeDirectory(folder).ok());
+  EXPECT_FALSE(OpenSaved(disk, "/m").ok());
 }
 
 }  // namespace

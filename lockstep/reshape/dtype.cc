@@ -23,6 +23,10 @@ constexpr Dtype kDtypes[] = {
     {"uint64", "torch.uint64", "U64", "", 8},
     {"float8_e4m3fn", "torch.float8_e4m3fn", "F8_E4M3", "", 1},
     {"float8_e5m2", "torch.float8_e5m2", "F8_E5M2", "", 1},
+    {"float8_e4m3fnuz", "torch.float8_e4m3fnuz", "", "", 1},
+    {"float8_e5m2fnuz", "torch.float8_e5m2fnuz", "", "", 1},
+    {"float8_e8m0fnu", "torch.float8_e8m0fnu", "", "", 1},
+    {"complex32", "torch.complex32", "", "", 4},
 };
 
 }  // namespace

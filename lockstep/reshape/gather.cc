@@ -1,35 +1,15 @@
 #include "lockstep/reshape/gather.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
 #include "lockstep/base/check.h"
 #include "lockstep/reshape/dtype.h"
-#include "lockstep/reshape/slice.h"
+#include "lockstep/reshape/zip.h"
 
 namespace lockstep::reshape {
 namespace {
-
-constexpr size_t kPiece = 1ULL << 30U;  // zlib counts in 32 bits
-
-uint32_t Crc32(std::span<const std::byte> data) {
-  uLong crc = crc32(0, nullptr, 0);
-  for (; !data.empty(); data = data.subspan(std::min(kPiece, data.size())))
-    crc = crc32(crc, reinterpret_cast<const Bytef*>(data.data()), static_cast<uInt>(std::min(kPiece, data.size())));
-  return static_cast<uint32_t>(crc);
-}
-
-absl::Status CompareSum(const Slice& file, const Shard& shard, std::span<const std::byte> storage) {
-  const uint32_t crc = Crc32(storage);
-  if (crc == *shard.crc32) return absl::OkStatus();
-  return DataLoss(
-      "{}: the {} bytes at {} have CRC {:#010x}, their archive says {:#010x}: they are damaged, or were "
-      "saved with torch.serialization.set_crc32_options(False)",
-      file.path, storage.size(), shard.storage_at, crc, *shard.crc32);
-}
 
 uint64_t Distance(std::span<const uint64_t> from, std::span<const uint64_t> to, std::span<const uint64_t> strides) {
   uint64_t distance = 0;
@@ -82,7 +62,7 @@ absl::StatusOr<std::vector<std::byte>> Gatherer::ReadStorage(const Shard& shard,
   LS_RETURN_IF_ERROR(file.Read(shard.storage_at + (compare ? 0 : begin), storage));
   bytes_read_ += storage.size();
   if (!compare) return storage;
-  LS_RETURN_IF_ERROR(CompareSum(file, shard, storage));
+  LS_RETURN_IF_ERROR(CompareSum({&disk_, file.path, shard.storage_at, shard.storage_bytes}, storage, *shard.crc32));
   compared_.insert(storage_of);
   const auto first = storage.begin() + static_cast<std::ptrdiff_t>(begin);
   return std::vector<std::byte>(first, first + static_cast<std::ptrdiff_t>(bytes));

@@ -37,6 +37,14 @@ absl::Status AddFile(checkpoint::Disk& disk, const std::string& file, const std:
   return absl::OkStatus();
 }
 
+// As AddFile; one whose pickle is whole but not of tensors and plain values is passed over.
+absl::Status AddFileIfPlain(checkpoint::Disk& disk, const std::string& file, const std::string& name, Saved& saved) {
+  absl::Status status = AddFile(disk, file, name, saved);
+  if (!absl::IsInvalidArgument(status)) return status;
+  saved.passed_over.push_back(Message(status));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Saved> OpenFile(checkpoint::Disk& disk, const std::string& path) {
   const size_t slash = path.rfind('/');
   Saved saved{.kind = "torch", .folder = slash == std::string::npos ? "." : path.substr(0, slash)};
@@ -46,13 +54,11 @@ absl::StatusOr<Saved> OpenFile(checkpoint::Disk& disk, const std::string& path) 
 
 absl::StatusOr<Saved> OpenDcp(checkpoint::Disk& disk, const std::string& folder, const Names& names) {
   LS_ASSIGN_OR_RETURN(Saved saved, ReadDcp(disk, folder));
-  if (!Has(names, kCommon)) return saved;
-  const absl::Status status = AddFile(disk, kCommon, "common", saved);
-  if (!status.ok()) saved.passed_over.push_back(Message(status));
+  if (Has(names, kCommon)) LS_RETURN_IF_ERROR(AddFileIfPlain(disk, kCommon, "common", saved));
   return saved;
 }
 
-// mp_rank_TT[_PPP]/NAME.pt, one folder for each part of the model; what can't be read of them is passed over.
+// mp_rank_TT[_PPP]/NAME.pt, one folder for each part of the model.
 absl::StatusOr<Saved> OpenModelParallel(checkpoint::Disk& disk, const std::string& folder, Names names) {
   Saved saved{.kind = "torch", .folder = folder};
   std::sort(names.begin(), names.end());
@@ -63,8 +69,7 @@ absl::StatusOr<Saved> OpenModelParallel(checkpoint::Disk& disk, const std::strin
     for (const std::string& file : files) {
       if (!file.ends_with(".pt")) continue;
       const std::string name = part + "." + file.substr(0, file.size() - 3);
-      const absl::Status status = AddFile(disk, part + "/" + file, name, saved);
-      if (!status.ok()) saved.passed_over.push_back(Message(status));
+      LS_RETURN_IF_ERROR(AddFileIfPlain(disk, part + "/" + file, name, saved));
     }
   }
   return saved;

@@ -164,8 +164,9 @@ class Reader {
         other.shards.push_back(std::move(shard));
         return absl::OkStatus();
       }
-      one.name = fmt::format("{}@{}", unique_name, shard.rank);
-      if (index_.contains(one.name)) return DataLoss("two tensors are named {}", one.name);
+      one.name = unique_name;
+      do one.name += fmt::format("@{}", shard.rank);
+      while (index_.contains(one.name));  // which a script's own name may be
     }
     index_.emplace(one.name, saved_.tensors.size());
     one.shards = {std::move(shard)};

@@ -56,6 +56,8 @@ class Reader {
     LS_ASSIGN_OR_RETURN(const Slice record, zip_.Find(prefix_ + "data.pkl"));
     if (record.bytes > kLargestPickle) return DataLoss("{}: its data.pkl is larger than 1 GiB", slice_.path);
     LS_ASSIGN_OR_RETURN(pickle_, record.Text(0, record.bytes));
+    LS_RETURN_IF_ERROR(
+        CompareSum(record, std::as_bytes(std::span(pickle_)), zip_.entries().find(prefix_ + "data.pkl")->second.crc32));
     const trace::PickleNames names{AllowedClasses(), true, "tensors and plain values"};
     auto graph = trace::ReadPickleGraph(pickle_, names);
     if (!graph.ok()) return InvalidArgument("{}: data.pkl: {}", slice_.path, Message(graph.status()));
@@ -70,6 +72,11 @@ class Reader {
 
   absl::Status Fail(const std::string& name, std::string_view what) const {
     return DataLoss("{}: tensor {}: {}", slice_.path, name.empty() ? "(the only one)" : name, what);
+  }
+
+  // As Fail, of a tensor that is whole, and of a kind that is not read.
+  absl::Status Refuse(const std::string& name, std::string_view what) const {
+    return InvalidArgument("{}", Message(Fail(name, what)));
   }
 
   // All entries lie in one folder, named by whoever saved; and numbers are little endian.
@@ -116,7 +123,7 @@ class Reader {
     if (IsObject(value, kNamespaceClass) && value.state != kNoPickle) return Walk(value.state, name, depth + 1);
     if (IsPlain(id, 0)) return AddValue(id, name);
     if (value.kind == PickleKind::kList || value.kind == PickleKind::kTuple) return WalkList(value, name, depth);
-    return AddOther(value, name);
+    return AddOther(id, name);
   }
   static bool IsObject(const PickleValue& value, std::string_view name) {
     return value.kind == PickleKind::kObject && value.text == name;
@@ -144,6 +151,12 @@ class Reader {
         return std::string(key.text);
       case PickleKind::kInteger:
         return std::to_string(key.integer);
+      case PickleKind::kReal:
+        return Json(key.real).dump();
+      case PickleKind::kNone:
+        return "None";
+      case PickleKind::kBool:
+        return key.integer != 0 ? "True" : "False";
       case PickleKind::kTuple: {
         std::string text = "(";
         for (size_t i = 0; i < key.parts.size() && depth < kDeepest && text.size() < 1024; ++i)
@@ -162,19 +175,18 @@ class Reader {
     into_.values.push_back({name, value->dump(-1, ' ', false, Json::error_handler_t::replace)});
     return absl::OkStatus();
   }
-  absl::Status AddOther(const PickleValue& value, const std::string& name) {
+  absl::Status AddOther(PickleId id, const std::string& name) {
+    const PickleValue& value = graph_.At(id);
     LS_RETURN_IF_ERROR(TakeName(name));
     if (IsObject(value, kDictClass)) {
       into_.values.push_back({name, "{}"});
-    } else if (value.text == "torch.Size" || value.text == "torch.device" || value.kind == PickleKind::kClass) {
-      const auto plain = value.kind == PickleKind::kClass
-                             ? Json(value.text)
-                             : trace::PlainValue(graph_, value.args, left_).value_or(Json());
-      into_.values.push_back({name, plain.dump(-1, ' ', false, Json::error_handler_t::replace)});
+    } else if (const auto sizes = IsObject(value, "torch.Size") ? SizesOf(graph_, id) : std::nullopt) {
+      into_.values.push_back({name, Json(*sizes).dump()});
     } else {
-      into_.passed_over.push_back(
-          fmt::format("{}: {} is {}, neither a tensor nor a plain value", slice_.path, name,
-                      value.text.empty() ? "not known here" : fmt::format("of {}", value.text)));
+      into_.passed_over.push_back(fmt::format("{}: {} is {}, neither a tensor nor a plain value", slice_.path, name,
+                                              value.text.empty()                 ? "not known here"
+                                              : value.kind == PickleKind::kClass ? std::string(value.text)
+                                                                                 : fmt::format("of {}", value.text)));
     }
     return absl::OkStatus();
   }
@@ -224,7 +236,7 @@ class Reader {
     }
     const auto first = SizeOf(graph_, args[1]);
     const auto sizes = SizesOf(graph_, args[2]), strides = SizesOf(graph_, args[3]);
-    if (tensor.dtype == nullptr) return Fail(name, "its dtype is not known here");
+    if (tensor.dtype == nullptr) return Refuse(name, "its dtype is not known here");
     if (!first || !sizes || !strides || sizes->size() != strides->size()) return Fail(name, "its sizes are damaged");
     tensor.first = *first;
     tensor.sizes = *sizes;
@@ -238,9 +250,10 @@ class Reader {
     if (bits.kind == PickleKind::kNone || (bits.kind == PickleKind::kDict && bits.parts.empty()))
       return absl::OkStatus();
     const std::string key = bits.parts.empty() ? "?" : KeyName(bits.parts.front(), 0);
-    return Fail(name, fmt::format("it is a view with the bit \"{}\", and its storage does not hold its values: save it "
-                                  "after resolve_conj() and resolve_neg()",
-                                  key));
+    return Refuse(name,
+                  fmt::format("it is a view with the bit \"{}\", and its storage does not hold its values: save it "
+                              "after resolve_conj() and resolve_neg()",
+                              key));
   }
 
   // ('storage', torch.FloatStorage, key, device, elements)

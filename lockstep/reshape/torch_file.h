@@ -21,7 +21,8 @@ struct TorchFile {
 };
 
 // `slice` is the file, or the part of one that torch.save wrote into; `file` its name in shards; `name` what the names
-// begin with. Reads no tensor. kInvalidArgument: the pickle names what no checkpoint needs. kDataLoss: sizes are wrong.
+// begin with. Reads no tensor. kInvalidArgument: the pickle is whole, and has what no
+// checkpoint needs. kDataLoss: sizes or sums are wrong.
 absl::StatusOr<TorchFile> ReadTorchFile(const Slice& slice, const std::string& file, const std::string& name);
 
 }  // namespace lockstep::reshape

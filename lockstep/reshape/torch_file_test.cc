@@ -78,6 +78,29 @@ TEST(TorchFile, SaysWhatIsNeitherTensorNorPlain) {
                           "/x.pt: odd is of torch.FloatStorage, neither a tensor nor a plain value"));
 }
 
+// A script's device or dtype is not taken for a list or a text.
+TEST(TorchFile, ASizeIsAListAndADeviceOrDtypeIsSaid) {
+  const auto saved = Read(Archive(Pickle(Dict({Text("size"), Size({1, 2}), Text("device"),
+                                               Call(Class("torch", "device"), Tuple({Text("cuda"), Int(1)})),
+                                               Text("dtype"), Class("torch", "bfloat16")})),
+                                  {}));
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  ASSERT_EQ(saved->values.size(), 1U);
+  EXPECT_EQ(saved->values[0].json, "[1,2]");
+  EXPECT_THAT(saved->passed_over, ElementsAre("/x.pt: device is of torch.device, neither a tensor nor a plain value",
+                                              "/x.pt: dtype is torch.bfloat16, neither a tensor nor a plain value"));
+}
+
+TEST(TorchFile, KeysThatAreNoTextAreNamedAsPythonShowsThem) {
+  const auto saved =
+      Read(Archive(Pickle(Dict({"N", Int(1), "\x88", Int(2), "G\x3f\xf8" + std::string(6, '\0'), Int(3)})), {}));
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  ASSERT_EQ(saved->values.size(), 3U);
+  EXPECT_EQ(saved->values[0].name, "None");
+  EXPECT_EQ(saved->values[1].name, "True");
+  EXPECT_EQ(saved->values[2].name, "1.5");
+}
+
 TEST(TorchFile, RefusesSizesThatAreWrong) {
   const std::vector<std::string> storage = {Storing<float>({0, 1, 2, 3})};
   const auto error = [&](const std::string& tensor) { return ErrorOfPickle(Dict({Text("w"), tensor}), storage); };
@@ -110,6 +133,14 @@ TEST(TorchFile, RefusesViewsThatTorchComputesAnew) {
     EXPECT_TRUE(Read(view(version, "}")).ok());
     EXPECT_TRUE(Read(view(version, "N")).ok());
   }
+}
+
+// The number 7 of a pickle becomes 71.
+TEST(TorchFile, ThePickleHasTheSumThatTheArchiveSays) {
+  const std::string good = Archive(Pickle("K\x07"), {});
+  const absl::Status status = Read(Bent(good, good.find("K\x07"), "K\x47")).status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(Message(status), HasSubstr("their archive says"));
 }
 
 TEST(TorchFile, RefusesArchivesThatAreWrong) {

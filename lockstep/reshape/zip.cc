@@ -1,5 +1,9 @@
 #include "lockstep/reshape/zip.h"
 
+#include <zlib.h>
+
+#include <algorithm>
+
 namespace lockstep::reshape {
 namespace {
 
@@ -41,7 +45,25 @@ bool ReadLarge(std::string_view extra, uint64_t* const (&numbers)[3]) {
   return false;
 }
 
+constexpr size_t kPiece = 1ULL << 30U;  // zlib counts in 32 bits
+
+uint32_t Crc32(std::span<const std::byte> data) {
+  uLong crc = ::crc32(0, nullptr, 0);
+  for (; !data.empty(); data = data.subspan(std::min(kPiece, data.size())))
+    crc = ::crc32(crc, reinterpret_cast<const Bytef*>(data.data()), static_cast<uInt>(std::min(kPiece, data.size())));
+  return static_cast<uint32_t>(crc);
+}
+
 }  // namespace
+
+absl::Status CompareSum(const Slice& entry, std::span<const std::byte> content, uint32_t crc32) {
+  const uint32_t crc = Crc32(content);
+  if (crc == crc32) return absl::OkStatus();
+  return DataLoss(
+      "{}: the {} bytes at {} have CRC {:#010x}, their archive says {:#010x}: they are damaged, or were "
+      "saved with torch.serialization.set_crc32_options(False)",
+      entry.path, content.size(), entry.begin, crc, crc32);
+}
 
 absl::Status Zip::Fail(std::string_view what) const {
   return DataLoss("{}: the {} bytes at {} are no archive of torch.save: {}", archive_.path, archive_.bytes,

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 
 #include "lockstep/reshape/slice.h"
@@ -44,5 +45,8 @@ class Zip {
   uint64_t end_ = 0;  // of the entries: where the directory begins
   std::map<std::string, ZipEntry, std::less<>> entries_;
 };
+
+// kDataLoss: what was read of an entry has another CRC-32 than its archive says.
+absl::Status CompareSum(const Slice& entry, std::span<const std::byte> content, uint32_t crc32);
 
 }  // namespace lockstep::reshape

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import ctypes
 import fcntl
+import hashlib
 import json
 import os
 import pickle
@@ -24,6 +25,7 @@ DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "u
           "U64": "uint64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
           "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
 ALIGN = 64
+WORDS = ("replica", "cut")  # what the script said of worlds of another size, by rank
 
 
 class ConvertError(Exception):
@@ -33,7 +35,7 @@ class ConvertError(Exception):
 def export(checkpoint, target):
     with open(os.path.join(checkpoint, "manifest.json")) as file:
         manifest = json.load(file)
-    ranks = {str(entry["rank"]): read_rank(os.path.join(checkpoint, entry["name"])) for entry in manifest["files"]}
+    ranks = {str(entry["rank"]): {**read_rank(os.path.join(checkpoint, entry["name"])), **having(entry, WORDS)} for entry in manifest["files"]}
     import torch
 
     # In one rename: what was there before stays until all of the new one is on disk.
@@ -41,7 +43,7 @@ def export(checkpoint, target):
     try:
         with open(beside, "wb", buffering=0) as file:
             patient = Patient(file)
-            torch.save({**{key: manifest[key] for key in ("step", "epoch", "world_size")}, "ranks": ranks}, patient)
+            torch.save({**having(manifest, ("step", "epoch", "world_size", "layout")), "ranks": ranks}, patient)
             if patient.error:
                 raise patient.error
             os.fsync(file.fileno())
@@ -52,6 +54,10 @@ def export(checkpoint, target):
         if isinstance(error, OSError):
             raise ConvertError(f"{target}: {error.strerror}") from error
         raise
+
+
+def having(entries, keys):
+    return {key: entries[key] for key in keys if key in entries}
 
 
 class Patient:
@@ -139,20 +145,28 @@ def read_saved(torch, source):
 
 
 def write_checkpoint(directory, saved, client):
-    found = [re.fullmatch(r"step_\d{12}_epoch_(\d+)", name) for name in os.listdir(directory)]
+    found = [re.fullmatch(r"step_\d{12,}_epoch_(\d+)", name) for name in os.listdir(directory)]
     step, epoch = saved["step"], 1 + max((int(match[1]) for match in found if match), default=0)
     name = f"step_{step:012}_epoch_{epoch}"
     folder = os.path.join(directory, ".incoming_" + name)
     shutil.rmtree(folder, ignore_errors=True)
+    try:
+        fill(folder, step, epoch, saved, client)
+        os.rename(folder, os.path.join(directory, name))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    sync_folder(directory)
+    print(f"{directory}/{name} is now the newest checkpoint")
+
+
+def fill(folder, step, epoch, saved, client):
     os.mkdir(folder, 0o700)
     files = [write_rank(folder, rank, saved["ranks"][str(rank)], client) for rank in range(saved["world_size"])]
-    manifest = {"format": "lockstep checkpoint", "version": 1, "step": step, "epoch": epoch, "world_size": len(files),
+    manifest = {**having(saved, ("layout",)), "format": "lockstep checkpoint", "version": 1, "step": step, "epoch": epoch, "world_size": len(files),
                 "job": "imported", "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "files": files}
     write(os.path.join(folder, "manifest.json"), [json.dumps(manifest, indent=2).encode()])
     sync_folder(folder)
-    os.rename(folder, os.path.join(directory, name))
-    sync_folder(directory)
-    print(f"{directory}/{name} is now the newest checkpoint")
 
 
 def write_rank(folder, rank, saved, client):
@@ -177,8 +191,9 @@ def write_rank(folder, rank, saved, client):
     head += b" " * (-len(head) % 8)
     name = f"rank_{rank:05}.safetensors"
     size, crc = write(os.path.join(folder, name), [struct.pack("<Q", len(head)), head, *pieces], client)
+    of_tensors = hashlib.blake2b(memoryview(slot)[len(meta) + -len(meta) % ALIGN :], digest_size=16).hexdigest()
     return {"rank": rank, "name": name, "bytes": size, "crc32c": crc, "slot_bytes": len(slot), "slot_meta_bytes": len(meta),
-            "slot_crc32c": client.ls_crc32c(0, bytes(slot), len(slot))}
+            "slot_crc32c": client.ls_crc32c(0, bytes(slot), len(slot)), "tensors": of_tensors, **having(saved, WORDS)}
 
 
 def read_table(meta):
@@ -215,13 +230,16 @@ def bytes_of(entry, tensor):
 def write(path, pieces, client=None):
     """(bytes, CRC32C) of the file, which is synced."""
     size = crc = 0
-    with open(path, "xb") as file:
-        for piece in pieces:
-            file.write(piece)
-            size += len(piece)
-            crc = client.ls_crc32c(crc, piece, len(piece)) if client else 0
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with open(path, "xb") as file:
+            for piece in pieces:
+                file.write(piece)
+                size += len(piece)
+                crc = client.ls_crc32c(crc, piece, len(piece)) if client else 0
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:  # of write() it names no file
+        raise ConvertError(f"{path}: {error.strerror}") from error
     return size, crc
 
 
@@ -245,7 +263,28 @@ def dcp_converter(name):
 
         raise ConvertError(f"torch {torch.__version__} of {sys.executable} has no torch.distributed.checkpoint.format_utils ({error}): use torch 2.2 "
                            "or newer by --python, or the format torch") from error
-    return getattr(format_utils, name)
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    def convert(source, target, named):
+        try:
+            getattr(format_utils, name)(source, target)
+        except CheckpointException as error:  # no Exception, and its text is a traceback
+            why, _ = next(iter(error.failures.values()))
+            raise ConvertError(f"{named}: {str(why) or type(why).__name__}") from error
+
+    return convert
+
+
+def put_folder(made, target, beside):
+    """In renames: what was there before stays until all of the new one is on disk. Only what is of torch.distributed.checkpoint makes room."""
+    if os.path.lexists(target):
+        found = os.listdir(target) if os.path.isdir(target) else ["no folder"]
+        other = [name for name in found if name != ".metadata" and not name.endswith(".distcp")]
+        if other:
+            raise ConvertError(f"{target} is there and is no folder of torch.distributed.checkpoint alone ({other[0]}): name one that is not there")
+        os.rename(target, os.path.join(beside, "before"))
+    os.rename(made, target)
+    sync_folder(os.path.dirname(os.path.abspath(target)))
 
 
 def main(verb, place, kind, file, library):
@@ -256,8 +295,10 @@ def main(verb, place, kind, file, library):
         between = os.path.join(folder, "checkpoint.pt")
         if verb == "export":
             export(place, between)
-            return convert(between, file)
-        convert(file, between)
+            made = os.path.join(folder, "dcp")
+            convert(between, made, file)
+            return put_folder(made, file, folder)
+        convert(file, between, file)
         return import_(place, between, load_client(library))
 
 

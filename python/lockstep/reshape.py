@@ -7,8 +7,8 @@
     mine = saved.load_flat("optimizer.exp_avg", cut, rank=3, world=6)
 
 Files are mapped: only the bytes that are wanted are read. What lies in one piece comes as a view of the file, which can't be written; all
-else as an array of its own, and for torch what is not aligned to its elements there, too. numpy has no bfloat16 and no float8: they come as
-uint16 and uint8, and with as_torch=True as what they are.
+else as an array of its own, and for torch what is not aligned to its elements there, too. numpy has no bfloat16, complex32 and float8: they come as
+uint16, uint32 and uint8, and with as_torch=True as what they are.
 Where the files are is what `lockstep checkpoint inspect --json` says, of the program beside this package, $LOCKSTEP_BINARY or on PATH.
 """
 import builtins
@@ -23,7 +23,8 @@ import numpy
 
 __all__ = ["Buckets", "ReshapeError", "Saved", "open"]
 
-_STAND_INS = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+_STAND_INS = {"bfloat16": "uint16", "complex32": "uint32", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8", "float8_e4m3fnuz": "uint8",
+              "float8_e5m2fnuz": "uint8", "float8_e8m0fnu": "uint8"}
 
 
 class ReshapeError(Exception):
@@ -99,7 +100,7 @@ def _given(array, dtype, as_torch):
         raise ReshapeError(f"torch {torch.__version__} has no {dtype}: expected one that has, or as_torch=False, which gives a numpy array")
     if array.ctypes.data % array.itemsize:  # torch may read it by instructions that take no such address
         array = array.copy()
-    bits = array.view("int16") if _STAND_INS.get(dtype) == "uint16" else array  # torch knows no uint16 before 2.3
+    bits = array.view(_STAND_INS[dtype][1:]) if dtype in _STAND_INS else array  # torch knows no uint16 and uint32 before 2.3
     with warnings.catch_warnings():  # that a view of the file can't be written
         warnings.simplefilter("ignore")
         tensor = torch.from_numpy(bits)

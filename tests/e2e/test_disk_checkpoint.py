@@ -250,6 +250,30 @@ class Formats(DiskCheckpoint):
         self.assertEqual((0, 2), (self.ask("verify")[0], len(self.checkpoints())))
         self.assertEqual({"start": kinds.STEPS, "began": 40, "ended": 40 + kinds.STEPS}, self.run_job())
 
+    def test_what_a_manifest_says_of_other_worlds_comes_back(self):
+        self.run_job()
+        path, = self.directory.glob("step_*/manifest.json")
+        manifest = json.loads(path.read_text())
+        manifest["layout"] = {"tp": 1, "dp": 1, "order": "tp-dp"}
+        manifest["files"][0].update(replica=True, cut=True)
+        path.write_text(json.dumps(manifest))
+        for verb in (("export", "--to"), ("import", "--from")):
+            answer = self.convert(*verb, "torch", str(self.saved))
+            self.assertEqual(0, answer.returncode, answer.stderr)
+        path, = self.directory.glob("step_*_epoch_2/manifest.json")
+        found = json.loads(path.read_text())
+        self.assertEqual(manifest["layout"], found["layout"])
+        self.assertEqual((True, True, 32), (found["files"][0]["replica"], found["files"][0]["cut"], len(found["files"][0]["tensors"])))
+
+    def test_an_import_without_room_says_where_and_leaves_nothing(self):
+        self.run_job()
+        self.convert("export", "--to", "torch", str(self.saved))
+        limited = ["prlimit", "--fsize=4096", BINARY, "checkpoint", "import", str(self.directory), "--python", PYTHON, "--from", "torch", str(self.saved)]
+        answer = subprocess.run(limited, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(2, answer.returncode, answer.stderr)
+        self.assertRegex(answer.stderr, r"^lockstep: \S+/rank_00000\.safetensors: File too large\n$")
+        self.assertEqual([], list(self.directory.glob(".incoming_*")))
+
     def test_an_export_that_can_t_be_written_leaves_the_one_before(self):
         self.run_job()
         self.saved.write_bytes(b"before")
