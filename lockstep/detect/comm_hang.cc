@@ -467,8 +467,8 @@ class Finder {
     return ranks;
   }
 
-  // Ranks that left collectives out, or added some, are why others don't fit. A circle stays one, to which they may have
-  // come in another order only.
+  // Ranks that left collectives out, or added some, are why others don't fit. A circle stays one, to which they may
+  // have come in another order only.
   void NameDepartures(const std::set<int>& among, Finding& finding) const {
     const std::vector<Departure> departures = FindDepartures(log_, among);
     if (departures.empty()) return;
@@ -479,10 +479,7 @@ class Finder {
       if (lines.size() < kMostLines) lines.push_back(TextOf(one));
     }
     finding.evidence.insert(finding.evidence.begin(), lines.begin(), lines.end());
-    if (finding.syndrome == Syndrome::kDeadlock) {
-      finding.ambiguous_with.insert(finding.ambiguous_with.end(), suspects.begin(), suspects.end());
-      return;
-    }
+    if (finding.syndrome == Syndrome::kDeadlock) return;
     finding.suspects = std::move(suspects);
     finding.ambiguous_with.clear();
   }
