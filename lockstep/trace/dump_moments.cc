@@ -74,17 +74,17 @@ class Finder {
   void CompareWorlds() {
     std::map<std::vector<int>, int> newest;  // of each world, a rank
     for (const auto& [rank, moment] : moments_) {
-      if (moment.world.empty()) continue;
-      int& one = newest.emplace(moment.world, rank).first->second;
+      if (moment.world == nullptr) continue;
+      int& one = newest.try_emplace(*moment.world, rank).first->second;
       if (Later(rank, one) > 0) one = rank;
     }
     if (newest.size() < 2) return;
     for (const auto& [rank, moment] : moments_)
       for (const auto& [world, other] : newest) {
-        if (moment.world.empty() || moment.world == world) continue;
+        if (moment.world == nullptr || *moment.world == world) continue;
         if (apart_.why.empty())
           apart_.why = fmt::format("the default group has {} ranks by rank {}, and others, {}, by rank {}",
-                                   moment.world.size(), rank, world.size(), other);
+                                   moment.world->size(), rank, world.size(), other);
         if (Later(other, rank) > 0) apart_.ranks.insert(rank);
         Part(rank, other);
       }

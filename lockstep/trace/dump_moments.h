@@ -15,10 +15,10 @@
 namespace lockstep::trace {
 
 struct DumpMoment {
-  int64_t written_ns = -1;  // wall time
-  int64_t dumped_ns = -1;   // the same, as the dump tells itself; -1: not told
-  int64_t newest_ns = -1;   // what the rank launched last, wall time; -1: not told
-  std::vector<int> world;   // the default group's ranks, ascending; empty: not told
+  int64_t written_ns = -1;                  // wall time
+  int64_t dumped_ns = -1;                   // the same, as the dump tells itself; -1: not told
+  int64_t newest_ns = -1;                   // what the rank launched last, wall time; -1: not told
+  const std::vector<int>* world = nullptr;  // the default group's ranks, ascending; each list once; null: not told
 };
 
 struct DumpsApart {

@@ -181,12 +181,15 @@ class Collector {
   };
 
   // Of the dump that is being read.
-  DumpMoment MomentOf(int64_t written_ns, int64_t dumped_ns) const {
-    DumpMoment moment{written_ns, dumped_ns, -1, {}};
+  DumpMoment MomentOf(int64_t written_ns, int64_t dumped_ns) {
+    DumpMoment moment{written_ns, dumped_ns, -1, nullptr};
     for (size_t i = log_.ops.size() - batch_of_.size(); i < log_.ops.size(); ++i)
       moment.newest_ns = std::max(moment.newest_ns, log_.ops[i].created_ns);
-    if (const auto world = groups_.find("0"); world != groups_.end()) moment.world = world->second.ranks;
-    std::sort(moment.world.begin(), moment.world.end());
+    if (const auto world = groups_.find("0"); world != groups_.end() && !world->second.ranks.empty()) {
+      std::vector<int> ranks = world->second.ranks;
+      std::sort(ranks.begin(), ranks.end());
+      moment.world = &*worlds_.insert(std::move(ranks)).first;
+    }
     return moment;
   }
 
@@ -340,15 +343,15 @@ class Collector {
   // What a rank calls its collectives in a group, and with what shape where all must bring the same, by their numbers.
   using Calls = std::map<int64_t, std::pair<uint32_t, std::string>>;
 
+  // By the first that both tell: of one group, a later one that differs is a mismatch.
   static bool GoTogether(const Calls& a, const Calls& b) {
-    return std::ranges::all_of(a, [&](const auto& call) {
-      const auto other = b.find(call.first);
-      return other == b.end() || other->second == call.second;
-    });
+    const auto first = std::ranges::find_if(a, [&](const auto& call) { return b.contains(call.first); });
+    return first == a.end() || b.at(first->first) == first->second;
   }
 
   void ReadGroups(const Json& dump) {
     groups_.clear();
+    index_of_name_.clear();
     const Json& config = At(dump, "pg_config");
     if (!config.is_object()) return;
     for (const auto& [name, group] : config.items()) groups_[name] = {name, TextAt(group, "desc"), RanksOf(group)};
@@ -365,13 +368,15 @@ class Collector {
   }
 
   uint32_t CommunicatorOf(const std::string& name, const std::string& description) {
+    const auto before = index_of_name_.find(name);
+    if (before != index_of_name_.end()) return before->second;
     const auto known = groups_.find(name);
     Communicator one = known != groups_.end() ? known->second : Communicator{name, description, {}};
     if (one.description.empty()) one.description = description;
     const auto [found, is_new] =
         index_.emplace(std::pair(name, one.ranks), static_cast<uint32_t>(log_.communicators.size()));
     if (is_new) log_.communicators.push_back(std::move(one));
-    return found->second;
+    return index_of_name_[name] = found->second;
   }
 
   uint32_t FunctionOf(std::string name) {
@@ -539,6 +544,8 @@ class Collector {
   std::map<std::pair<uint32_t, int>, Use> uses_;  // by communicator and rank
   std::map<std::string, Communicator> groups_;    // of the dump that is being read, by name
   std::map<std::pair<std::string, std::vector<int>>, uint32_t> index_;
+  std::map<std::string, uint32_t> index_of_name_;  // the same, of the dump that is being read: a list may be long
+  std::set<std::vector<int>> worlds_;              // of default groups, ascending, each once
   std::map<std::string, uint32_t> functions_;
   int64_t batches_ = 0;
   uint64_t unreadable_ = 0, without_peer_ = 0, destroyed_ = 0;

@@ -471,13 +471,16 @@ class Builder {
     // Groups may be as large as the job, and are the same for most collectives: each list is made once, and told an op
     // once.
     std::set<std::vector<int>> lists;
+    std::map<std::vector<int>, const std::vector<int>*> known;
     const auto absent_of = [&](const std::vector<int>& peers) {
+      const std::vector<int>*& list = known[peers];
+      if (list != nullptr) return list;
       std::vector<int> absent;
       std::copy_if(peers.begin(), peers.end(), std::back_inserter(absent),
                    [&](int peer) { return !std::binary_search(out_.ranks.begin(), out_.ranks.end(), peer); });
       std::sort(absent.begin(), absent.end());
       absent.erase(std::unique(absent.begin(), absent.end()), absent.end());
-      return &*lists.insert(std::move(absent)).first;
+      return list = &*lists.insert(std::move(absent)).first;
     };
     const std::vector<int>* const any = absent_of(out_.absent_ranks);
     std::set<std::pair<uint32_t, const std::vector<int>*>> told;
