@@ -467,20 +467,17 @@ class Finder {
     return ranks;
   }
 
-  // Ranks that left collectives out, or added some, are why others don't fit. A circle stays one, to which they may
-  // have come in another order only.
+  // Ranks that left collectives out, or added some, are why others don't fit. Of a circle the evidence alone tells it:
+  // they may have launched them in another order.
   void NameDepartures(const std::set<int>& among, Finding& finding) const {
     const std::vector<Departure> departures = FindDepartures(log_, among);
     if (departures.empty()) return;
-    std::vector<Suspect> suspects;
     std::vector<std::string> lines;
-    for (const Departure& one : departures) {
-      suspects.push_back(incident::SuspectRank(RankId(one.rank)));
-      if (lines.size() < kMostLines) lines.push_back(TextOf(one));
-    }
+    for (size_t i = 0; i < std::min(kMostLines, departures.size()); ++i) lines.push_back(TextOf(departures[i]));
     finding.evidence.insert(finding.evidence.begin(), lines.begin(), lines.end());
     if (finding.syndrome == Syndrome::kDeadlock) return;
-    finding.suspects = std::move(suspects);
+    finding.suspects.clear();
+    for (const Departure& one : departures) finding.suspects.push_back(incident::SuspectRank(RankId(one.rank)));
     finding.ambiguous_with.clear();
   }
 
