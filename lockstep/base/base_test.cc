@@ -163,6 +163,34 @@ TEST(Report, SmallNumbersAreNotZero) {
             "e  0.001\n");
 }
 
+TEST(Report, WhatIsAsLongAsAJobHasRanksIsRanges) {
+  Json suspects = Json::array(), absent = Json::array();
+  for (int rank = 0; rank < 16'000; ++rank) {
+    if (rank != 7) suspects.push_back({{"kind", rank < 8 ? "rank" : "RANK"}, {"name", std::to_string(rank)}});
+    if (rank % 8 == 0 && rank < 40) absent.push_back(rank);
+  }
+  absent.insert(absent.end(), {41, 43, 44, 45});
+  EXPECT_EQ(RenderText({{"absent", absent}, {"sizes", {1, 2, 4, 3, 3}}, {"suspects", suspects}}),
+            "absent  0, 8, 16, 24, 32, 41, 43-45\n"
+            "sizes   1, 2, 4, 3, 3\n"
+            "suspects\n"
+            "  kind  name\n"
+            "  rank  0-6\n"
+            "  RANK  8-15999\n");
+}
+
+TEST(Report, OfALongTableRowsThatDifferInMoreThanANumberAreRowsOfTheirOwn) {
+  Json table = Json::array();
+  std::string expected = "host   slot  rank\n";
+  for (int rank = 0; rank < 40; ++rank) {
+    table.push_back(
+        {{"host", rank < 20 ? "a" : "b" + std::to_string(rank)}, {"slot", rank < 20 ? 0 : rank}, {"rank", rank}});
+    if (rank == 0) expected = "host  slot  rank\na     0     0-19\n";
+    if (rank >= 20) expected += fmt::format("b{0}   {0}    {0}\n", rank);
+  }
+  EXPECT_EQ(RenderText(table), expected);
+}
+
 TEST(Report, TextAndJsonComeFromOneDocument) {
   const Json report = {{"state", "running"},
                        {"ettr", {{"cumulative", 0.98765432}}},

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "lockstep/base/clean.h"
+#include "lockstep/base/number.h"
 
 namespace lockstep {
 namespace {
@@ -24,9 +27,30 @@ std::string NumberText(double value) {
   return text;
 }
 
+bool IsListOf(const Json& value, bool (*fits)(const Json&)) {
+  return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), fits);
+}
+
+// "0-511, 513": three and more that follow each other are a range.
+std::string RangesText(std::span<const int64_t> numbers) {
+  constexpr size_t kLeast = 3;
+  std::string text;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    if (end - i < kLeast) end = i + 1;
+    if (!text.empty()) text += ", ";
+    text += end == i + 1 ? fmt::format("{}", numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
 std::string CellText(const Json& value);
 
 std::string JoinedText(const Json& values) {
+  if (IsListOf(values, [](const Json& value) { return value.is_number_integer(); }))
+    return RangesText(values.get<std::vector<int64_t>>());
   std::string text;
   for (const auto& [key, value] : values.items()) {
     if (!text.empty()) text += ", ";
@@ -42,10 +66,6 @@ std::string CellText(const Json& value) {
   if (value.is_null()) return "-";
   if (value.is_structured()) return JoinedText(value);
   return value.dump();
-}
-
-bool IsListOf(const Json& value, bool (*fits)(const Json&)) {
-  return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), fits);
 }
 
 bool IsFlat(const Json& object) {
@@ -89,6 +109,31 @@ Row KeysOf(const Json& table) {
   return keys;
 }
 
+// In which column alone two rows differ; nothing: in none, in several, or in what is no whole number.
+std::optional<size_t> ColumnThatDiffers(const Row& one, const Row& other) {
+  const auto first = std::mismatch(one.begin(), one.end(), other.begin());
+  if (first.first == one.end() || !std::equal(first.first + 1, one.end(), first.second + 1)) return std::nullopt;
+  if (!WholeNumber<int64_t>(*first.first) || !WholeNumber<int64_t>(*first.second)) return std::nullopt;
+  return static_cast<size_t>(first.first - one.begin());
+}
+
+// Rows that differ in one number alone as one row, in which that is all their numbers.
+std::vector<Row> WithRanges(const std::vector<Row>& rows) {
+  std::vector<Row> merged;
+  for (size_t i = 0; i < rows.size();) {
+    merged.push_back(rows[i]);
+    std::vector<int64_t> numbers;
+    const std::optional<size_t> column = i + 1 < rows.size() ? ColumnThatDiffers(rows[i], rows[i + 1]) : std::nullopt;
+    size_t end = i + 1;
+    if (column) numbers.push_back(*WholeNumber<int64_t>(rows[i][*column]));
+    for (; column && end < rows.size() && ColumnThatDiffers(rows[i], rows[end]) == column; ++end)
+      numbers.push_back(*WholeNumber<int64_t>(rows[end][*column]));
+    if (column) merged.back()[*column] = RangesText(numbers);
+    i = end;
+  }
+  return merged;
+}
+
 std::string TableText(const Json& table, const std::string& indent) {
   std::vector<Row> rows(1);
   const Row keys = KeysOf(table);
@@ -98,7 +143,8 @@ std::string TableText(const Json& table, const std::string& indent) {
     for (const std::string& key : keys) row.push_back(object.contains(key) ? CellText(object[key]) : "-");
     rows.push_back(std::move(row));
   }
-  return Aligned(rows, indent);
+  constexpr size_t kMany = 16;  // a person reads so many
+  return Aligned(table.size() > kMany ? WithRanges(rows) : rows, indent);
 }
 
 std::string ObjectText(const Json& object, const std::string& indent);

@@ -16,6 +16,8 @@ using Json = nlohmann::ordered_json;
 std::string RenderJson(const Json& report);
 // "key  value" lines; an array of flat objects becomes a table with the keys of all rows, one of nested objects blocks;
 // nested objects and lists of strings are indented. Numbers carry at most four decimals. Strings are cleaned (clean.h).
+// What is as long as a job has ranks stays readable and complete: whole numbers that follow each other are a range
+// ("0-511, 513"), and of a long table rows that differ in such a number alone are one row.
 std::string RenderText(const Json& report);
 
 }  // namespace lockstep

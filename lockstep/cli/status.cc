@@ -3,6 +3,8 @@
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +23,15 @@ Json WithItsReason(Json status) {
     if (!text.empty()) status["state"] = status.value("state", "") + ": " + text;
   }
   return status;
+}
+
+// For people, who look for what came last: of many incidents the newest.
+Json NewestOf(Json incidents) {
+  constexpr size_t kMost = 20;
+  if (incidents.size() <= kMost) return incidents;
+  const size_t older = incidents.size() - kMost;
+  const Json newest(Json::array_t(incidents.begin() + static_cast<ptrdiff_t>(older), incidents.end()));
+  return {{"older", fmt::format("{} incidents, which --json has", older)}, {"newest", newest}};
 }
 
 using Query = absl::StatusOr<Json> (*)(const std::string& run_dir);
@@ -56,7 +67,7 @@ void AddStatus(CLI::App& app, int& exit_code) {
 
 void AddIncidents(CLI::App& app, int& exit_code) {
   AddQuery(app, "incidents", "What went wrong, who was named, what was done, what it cost", "lockstep incidents --json",
-           node::FindRunDir, node::QueryIncidents, exit_code);
+           node::FindRunDir, node::QueryIncidents, exit_code, NewestOf);
 }
 
 void AddStop(CLI::App& app, int& exit_code) {

@@ -32,9 +32,14 @@ const char* PhaseName(Phase phase) { return kNames[Index(phase)]; }
 void Ledger::Enter(Phase phase, Nanos at, int64_t incident) {
   LS_CHECK(closed_.value == 0, "the ledger was closed at {} ns", closed_.value);
   if (!intervals_.empty()) at = std::max(at, intervals_.front().begin);
-  while (!intervals_.empty() && intervals_.back().begin >= at) intervals_.pop_back();
+  while (!intervals_.empty() && intervals_.back().begin >= at) {
+    of_incident_[intervals_.back().incident].pop_back();
+    intervals_.pop_back();
+  }
   const bool same = !intervals_.empty() && intervals_.back().phase == phase && intervals_.back().incident == incident;
-  if (!same) intervals_.push_back({phase, at, incident});
+  if (same) return;
+  of_incident_[incident].push_back(intervals_.size());
+  intervals_.push_back({phase, at, incident});
 }
 
 void Ledger::Close(Nanos at) {
@@ -42,20 +47,16 @@ void Ledger::Close(Nanos at) {
   closed_ = std::max(at, intervals_.back().begin);
 }
 
-// Calls visit(interval, length) with the part of each interval that lies in [from, to].
-template <typename Visit>
-void Ledger::ForEach(Nanos from, Nanos to, Visit visit) const {
+Nanos Ledger::LengthOf(size_t i, Nanos from, Nanos to) const {
   if (closed_.value != 0) to = std::min(to, closed_);
-  for (size_t i = 0; i < intervals_.size(); ++i) {
-    const Nanos begin = std::max(from, intervals_[i].begin);
-    const Nanos end = i + 1 < intervals_.size() ? std::min(to, intervals_[i + 1].begin) : to;
-    if (begin < end) visit(intervals_[i], end - begin);
-  }
+  const Nanos begin = std::max(from, intervals_[i].begin);
+  const Nanos end = i + 1 < intervals_.size() ? std::min(to, intervals_[i + 1].begin) : to;
+  return std::max(Nanos{}, end - begin);
 }
 
 Ledger::Sums Ledger::Within(Nanos from, Nanos to) const {
   Sums sums{};
-  ForEach(from, to, [&](const Interval& interval, Nanos length) { sums[Index(interval.phase)] += length; });
+  for (size_t i = 0; i < intervals_.size(); ++i) sums[Index(intervals_[i].phase)] += LengthOf(i, from, to);
   return sums;
 }
 
@@ -66,9 +67,8 @@ Ledger::Sums Ledger::Total(Nanos now) const {
 
 incident::Phases Ledger::OfIncident(int64_t incident, Nanos now) const {
   Sums sums{};
-  ForEach(Nanos{}, now, [&](const Interval& interval, Nanos length) {
-    if (interval.incident == incident) sums[Index(interval.phase)] += length;
-  });
+  if (const auto own = of_incident_.find(incident); own != of_incident_.end())
+    for (const size_t i : own->second) sums[Index(intervals_[i].phase)] += LengthOf(i, Nanos{}, now);
   const auto seconds = [&](Phase phase) { return ToSeconds(sums[Index(phase)]); };
   return {seconds(Phase::kDetect), seconds(Phase::kDecide), seconds(Phase::kRestart), seconds(Phase::kRecompute)};
 }

@@ -3,11 +3,14 @@
 // between the first and the last moment entered, to the nanosecond. Retroactive: work in flight when a fault struck
 // turns from productive to recompute (it must be done again).
 //
-//   ledger.Enter(Phase::kProductive, begin, 0); ledger.Enter(Phase::kDetect, fault, incident_id);   // may reach back
-//   to rewrite the tail ledger.Cumulative(now)
+//   ledger.Enter(Phase::kProductive, begin, 0);
+//   ledger.Enter(Phase::kDetect, fault, incident_id);  // may reach back: the tail is rewritten
+//   ledger.Cumulative(now);
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <unordered_map>
 #include <vector>
 
 #include "lockstep/base/report.h"
@@ -43,11 +46,12 @@ class Ledger {
     Nanos begin;
     int64_t incident;
   };
-  template <typename Visit>
-  void ForEach(Nanos from, Nanos to, Visit visit) const;
+  // The part of interval i that lies in [from, to]; none where it lies outside.
+  Nanos LengthOf(size_t i, Nanos from, Nanos to) const;
 
-  std::vector<Interval> intervals_;  // begins ascend; the last one is open until Close
-  Nanos closed_;                     // 0 = open
+  std::vector<Interval> intervals_;                               // begins ascend; the last one is open until Close
+  std::unordered_map<int64_t, std::vector<size_t>> of_incident_;  // which intervals, ascending
+  Nanos closed_;                                                  // 0 = open
 };
 
 }  // namespace lockstep::control

@@ -87,7 +87,8 @@ TEST(Ledger, AClosedOneStandsStill) {
   EXPECT_DOUBLE_EQ(ledger.Sliding(At(100), Seconds{1}), 1);
 }
 
-// Property: whatever is entered, however far back, the sums equal the wall time to the nanosecond.
+// Property: whatever is entered, however far back, the sums equal the wall time to the nanosecond, and what all
+// incidents lost is what the run lost.
 TEST(Ledger, SumsEqualWallTime) {
   std::mt19937_64 random(20240517);
   for (int run = 0; run < 200; ++run) {
@@ -101,6 +102,10 @@ TEST(Ledger, SumsEqualWallTime) {
       ledger.Enter(static_cast<Phase>(random() % kPhases), {now - back}, static_cast<int64_t>(random() % 4));
       ASSERT_EQ(Sum(ledger.Total({now})).value, now - first);
       ASSERT_EQ(Sum(ledger.Within({first}, {now})).value, now - first);
+      Seconds restarting{};
+      for (int64_t incident = 0; incident < 4; ++incident)
+        restarting.value += ledger.OfIncident(incident, {now}).restart.value;
+      ASSERT_NEAR(restarting.value, ToSeconds(Of(ledger.Total({now}), Phase::kRestart)).value, 1e-12);
     }
   }
 }
