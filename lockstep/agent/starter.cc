@@ -28,9 +28,9 @@
 #include "lockstep/agent/output.h"
 #include "lockstep/agent/proc.h"
 #include "lockstep/agent/python_host.h"
+#include "lockstep/agent/restartable_ranks.h"
 #include "lockstep/agent/shared_memory.h"
 #include "lockstep/agent/spec.h"
-#include "lockstep/agent/standby.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/agent/workers.h"
 #include "lockstep/base/clock.h"
@@ -83,7 +83,7 @@ class Starter {
   void EndNow();
   bool Recall();
   // It runs no training of ours any more.
-  bool IsGone(const Worker& worker) const { return worker.exited || (!ending_ && standby_.Waits(worker.pid)); }
+  bool IsGone(const Worker& worker) const { return worker.exited || (!ending_ && restartable_.Waits(worker.pid)); }
   bool AllGone() const;
   void AskToEnd(int signal, Seconds grace);
   bool LeftSomething(const Worker& worker) const;
@@ -107,7 +107,7 @@ class Starter {
   FeedHost feeds_;
   Output output_;
   Workers workers_;
-  Standby standby_;
+  RestartableRanks restartable_;
   std::map<int, pid_t> kept_;  // by rank: those that enter the epoch that is being spawned in their old process
   SharedMemory shared_memory_;
   int workers_restarts_ = 0;  // restarts before it
@@ -169,10 +169,10 @@ Starter::Starter(RunSpec spec, BoardMap board)
       feeds_(spec_, clock_, [this](const std::string& text) { Note(text); }),
       output_(spec_, poller_,
               [this](int rank, int stream, std::string_view data) { agent_.TellOutput(rank, stream, data); }),
-      standby_(poller_,
-               [this] {
-                 if (killing_) StopIfAllGone();
-               }),
+      restartable_(poller_,
+                   [this] {
+                     if (killing_) StopIfAllGone();
+                   }),
       shared_memory_(poller_, clock_, workers_),
       joining_(poller_, buffers_,
                {.is_worker = [this](pid_t pid, int rank) { return IsWorker(pid, rank); },
@@ -183,7 +183,7 @@ Starter::Starter(RunSpec spec, BoardMap board)
 absl::Status Starter::Listen() {
   LS_RETURN_IF_ERROR(agent_.Listen(spec_.run_dir + "/" + kAgentSocket));
   LS_RETURN_IF_ERROR(joining_.Listen(spec_.run_dir));
-  LS_RETURN_IF_ERROR(standby_.Listen(spec_.run_dir));
+  LS_RETURN_IF_ERROR(restartable_.Listen(spec_.run_dir));
   // systemd-tmpfiles spares a directory that is locked: what we need of ours may be older than it lets files become.
   directory_ = Fd(open(spec_.run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   (void)flock(directory_.get(), LOCK_SH | LOCK_NB);
@@ -369,8 +369,8 @@ void Starter::KeepThoseThatWait(const EpochPlan& plan, const std::vector<Stdio>&
       KillTree(worker.pid);
       continue;
     }
-    const absl::Status entered = standby_.Enter(worker.pid, WorkerEnvironment(spec_, plan, worker.rank),
-                                                stdio[static_cast<size_t>(worker.rank)]);
+    const absl::Status entered = restartable_.Enter(worker.pid, WorkerEnvironment(spec_, plan, worker.rank),
+                                                    stdio[static_cast<size_t>(worker.rank)]);
     if (entered.ok()) kept_[worker.rank] = worker.pid;
     if (!entered.ok()) KillTree(worker.pid);
   }
@@ -501,7 +501,7 @@ bool Starter::Recall() {
   std::set<int> recalled;
   for (const Worker& worker : workers_.all()) {
     const bool suspect = std::find(suspects_.begin(), suspects_.end(), worker.rank) != suspects_.end();
-    if (!worker.exited && !suspect && standby_.Recall(worker.pid)) recalled.insert(worker.rank);
+    if (!worker.exited && !suspect && restartable_.Recall(worker.pid)) recalled.insert(worker.rank);
   }
   if (recalled.empty()) return false;
   workers_.Kill([&](const Worker& worker) { return recalled.contains(worker.rank); });
@@ -559,7 +559,7 @@ void Starter::TellExit(const Worker& worker) {
 std::vector<pid_t> Starter::KillLeftOvers() const {
   std::vector<pid_t> left;
   for (const pid_t pid : Children(getpid())) {
-    if (!host_.Owns(pid) && !feeds_.Owns(pid) && !standby_.Waits(pid)) left.push_back(pid);
+    if (!host_.Owns(pid) && !feeds_.Owns(pid) && !restartable_.Waits(pid)) left.push_back(pid);
   }
   for (const pid_t pid : left) KillTree(pid);
   return left;

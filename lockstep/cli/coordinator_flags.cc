@@ -85,16 +85,16 @@ void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
                  "when they take longer, and does nothing about it");
   run.add_flag("--observe-only", options.observe_only, "Say what would be done and touch nothing");
   run.add_option(
-         "--hang-limit-s", options.policy.hang_limit.value,
+         "--hang-limit-s", options.hang_limits.hang_limit.value,
          "Seconds without any progress after which the job is restarted whoever is to blame; three times as many "
          "while a rank outside the collective shows work, and never while a debugger is attached")
       ->capture_default_str()
       ->check(AboveZero());
-  run.add_option("--blocked-limit-s", options.policy.blocked_limit.value,
+  run.add_option("--blocked-limit-s", options.hang_limits.blocked_limit.value,
                  "Seconds that a rank may be blocked for ever outside the collective in which the others wait")
       ->capture_default_str()
       ->check(AboveZero());
-  run.add_option("--spin-limit-s", options.policy.spin_limit.value,
+  run.add_option("--spin-limit-s", options.hang_limits.spin_limit.value,
                  "Seconds that a rank may spin without progress while the others wait")
       ->capture_default_str()
       ->check(AboveZero());

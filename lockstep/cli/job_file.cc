@@ -44,11 +44,11 @@ absl::Status ApplyJobFile(const std::string& path, const CLI::App& run, node::Ru
   Take(run, "--max-restarts", file.max_restarts, options.max_restarts);
   Take(run, "", file.no_progress_limit, options.no_progress_limit);
   Take(run, "--observe-only", file.observe_only, options.observe_only);
-  Take(run, "--hang-limit-s", file.hang_limit, options.policy.hang_limit);
-  Take(run, "--blocked-limit-s", file.blocked_limit, options.policy.blocked_limit);
-  Take(run, "--spin-limit-s", file.spin_limit, options.policy.spin_limit);
-  Take(run, "", file.first_step_limit, options.policy.first_step_limit);
-  Take(run, "", file.least_stall, options.policy.least_stall);
+  Take(run, "--hang-limit-s", file.hang_limit, options.hang_limits.hang_limit);
+  Take(run, "--blocked-limit-s", file.blocked_limit, options.hang_limits.blocked_limit);
+  Take(run, "--spin-limit-s", file.spin_limit, options.hang_limits.spin_limit);
+  Take(run, "", file.first_step_limit, options.hang_limits.first_step_limit);
+  Take(run, "", file.least_stall, options.hang_limits.least_stall);
   Take(run, "--grace-s", file.grace, options.grace);
   Take(run, "--webhook", file.webhook, options.webhook);
   Take(run, "--metrics-host", file.metrics_host, options.metrics_host);

@@ -27,7 +27,7 @@ namespace lockstep::control {
 
 class Judge {
  public:
-  Judge(const detect::Policy& policy, int world_size) : detector_(policy, world_size) {}
+  Judge(const detect::HangLimits& limits, int world_size) : detector_(limits, world_size) {}
 
   // This epoch acts from now on. Samples of another one are left aside.
   void Begin(EpochId epoch);

@@ -61,8 +61,8 @@ class JudgeTest : public testing::Test {
     return names;
   }
 
-  detect::Policy policy_;
-  Judge judge_{policy_, 4};
+  detect::HangLimits limits_;
+  Judge judge_{limits_, 4};
   State state_;
   double at_ = 0.1;
 };
@@ -75,7 +75,7 @@ TEST_F(JudgeTest, NamesTheOneThatStoppedWhileOthersWait) {
 // One of 64 ranks after the other stops, every 0.1 s.
 TEST_F(JudgeTest, WhoJoinsTheSuspectsIsToldEverLessOften) {
   constexpr int kRanks = 64;
-  Judge judge{policy_, kRanks};
+  Judge judge{limits_, kRanks};
   judge.Begin(kOne);
   state_.spec.ranks = kRanks;
   std::vector<size_t> told;

@@ -1,4 +1,4 @@
-// What the policy makes of a fault: the situation as the table asks for it, the plan that follows, and its carrying out
+// What the policy makes of a fault: the facts that the table asks for, the plan that follows, and its carrying out
 // once the epoch is gone.
 #include <algorithm>
 
@@ -15,7 +15,7 @@ using incident::Syndrome;
 
 constexpr Seconds kHour{3600};
 
-// ---- the situation ----
+// ---- the facts ----
 
 int CountNodes(const State& state) { return std::max(1, static_cast<int>(state.spec.nodes.size())); }
 
@@ -124,27 +124,27 @@ int EvictedLastHour(const State& state) {
   }));
 }
 
-Situation SituationOf(const State& state, Symptom symptom) {
-  Situation situation;
-  situation.symptom = symptom;
-  situation.culprits = CulpritsOf(state, symptom);
-  situation.widespread = state.alerts.IsWidespread(state.spec.policy, state.now);
-  situation.evicted_last_hour = EvictedLastHour(state);
-  situation.nodes = CountNodes(state) - static_cast<int>(state.vacated.size());
-  situation.standbys = static_cast<int>(state.standbys.size());
-  situation.can_roll_back = CanRollBack(state);
-  return situation;
+FaultFacts FactsOf(const State& state, Symptom symptom) {
+  FaultFacts facts;
+  facts.symptom = symptom;
+  facts.culprits = CulpritsOf(state, symptom);
+  facts.widespread = state.alerts.IsWidespread(state.spec.policy, state.now);
+  facts.evicted_last_hour = EvictedLastHour(state);
+  facts.nodes = CountNodes(state) - static_cast<int>(state.vacated.size());
+  facts.standbys = static_cast<int>(state.standbys.size());
+  facts.can_roll_back = CanRollBack(state);
+  return facts;
 }
 
-Situation SituationOfOpen(const State& state, Symptom symptom) {
-  Situation situation = SituationOf(state, symptom);
+FaultFacts FactsOfOpen(const State& state, Symptom symptom) {
+  FaultFacts facts = FactsOf(state, symptom);
   const Chain chain = ChainOf(state, symptom);
-  situation.tried = chain.tried;
-  situation.ran_since = chain.ran_since;
-  situation.hopeless = ReasonToEnd(state);
-  situation.spent = IsBudgetSpent(state);
-  situation.on_trial = BlamesTrial(state);
-  return situation;
+  facts.tried = chain.tried;
+  facts.ran_since = chain.ran_since;
+  facts.hopeless = ReasonToEnd(state);
+  facts.spent = IsBudgetSpent(state);
+  facts.on_trial = BlamesTrial(state);
+  return facts;
 }
 
 // ---- the decision ----
@@ -265,7 +265,7 @@ std::string PairThatLeft(const State& state, int node) {
 void EvictPlanned(Turn& turn) {
   State& state = turn.state;
   if (state.fault.plan.evict.empty()) return;
-  const Decision now = Decide(state.spec.policy, SituationOfOpen(state, state.fault.plan.symptom));
+  const Decision now = Decide(state.spec.policy, FactsOfOpen(state, state.fault.plan.symptom));
   for (const Evictee& evictee : std::exchange(state.fault.plan.evict, {})) {
     const NodeSpec& occupant = state.spec.nodes[static_cast<size_t>(evictee.node)];
     if (occupant.token != evictee.token) continue;  // it was lost meanwhile
@@ -312,8 +312,8 @@ void TakeCulprits(State& state, const Probed& event) {
 }
 
 // Its place was given to another one when it was lost, or to nobody: what is left to do is to begin anew.
-bool IsPutOut(Symptom symptom, const Situation& situation) {
-  return symptom == Symptom::kNodeLost && situation.culprits.empty();
+bool IsPutOut(Symptom symptom, const FaultFacts& facts) {
+  return symptom == Symptom::kNodeLost && facts.culprits.empty();
 }
 
 }  // namespace
@@ -343,7 +343,7 @@ Symptom SymptomOf(const State& state) {
 }
 
 Decision AnswerToAlerts(const State& state, Symptom symptom) {
-  return Decide(state.spec.policy, SituationOf(state, symptom));
+  return Decide(state.spec.policy, FactsOf(state, symptom));
 }
 
 void ActOnPlan(Turn& turn, ActionKind kind, std::string text, bool done) {
@@ -354,15 +354,14 @@ void ActOnPlan(Turn& turn, ActionKind kind, std::string text, bool done) {
 void Resolve(Turn& turn) {
   State& state = turn.state;
   const Symptom symptom = SymptomOf(state);
-  const Situation situation = SituationOfOpen(state, symptom);
-  const Decision decision =
-      IsPutOut(symptom, situation)
-          ? Decision{.rung = Rung::kReattempt, .reason = "the node that was lost is out of the job"}
-          : Decide(state.spec.policy, situation);
+  const FaultFacts facts = FactsOfOpen(state, symptom);
+  const Decision decision = IsPutOut(symptom, facts) ? Decision{.rung = Rung::kReattempt,
+                                                                .reason = "the node that was lost is out of the job"}
+                                                     : Decide(state.spec.policy, facts);
   Plan& plan = state.fault.plan;
-  plan = {symptom, decision.rung, decision.reason, {}, state.fault.free_retry || situation.on_trial};
+  plan = {symptom, decision.rung, decision.reason, {}, state.fault.free_retry || facts.on_trial};
   // The place of a node that is lost is given away at once: of its ranks none has to end.
-  if (symptom != Symptom::kNodeLost) plan.evict = EvicteesOf(state, decision, situation.culprits);
+  if (symptom != Symptom::kNodeLost) plan.evict = EvicteesOf(state, decision, facts.culprits);
   Keep(turn, symptom, decision);
 }
 

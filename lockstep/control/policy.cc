@@ -86,22 +86,22 @@ std::string WhenText(When when) {
   return kTexts[static_cast<size_t>(when)];
 }
 
-bool Applies(When when, const Situation& situation) {
+bool Applies(When when, const FaultFacts& facts) {
   switch (when) {
     case When::kAlways:
       return true;
     case When::kNamed:
-      return !situation.culprits.empty();
+      return !facts.culprits.empty();
     case When::kWidespread:
-      return situation.widespread;
+      return facts.widespread;
     case When::kHopeless:
-      return !situation.hopeless.empty();
+      return !facts.hopeless.empty();
     case When::kFirst:
-      return situation.tried.empty();
+      return facts.tried.empty();
     case When::kAgain:
-      return !situation.tried.empty();
+      return !facts.tried.empty();
     case When::kOnTrial:
-      return situation.on_trial && situation.culprits.empty();
+      return facts.on_trial && facts.culprits.empty();
   }
   return false;
 }
@@ -113,45 +113,45 @@ bool MayEvict(const Policy& policy, Role role) {
 // Why this node can't go, as one of so many that are to; empty: it can. What would be so whoever waits comes first, for
 // another machine is asked for only where it would help. A node that is lost is gone whatever we decide: no cap holds
 // it back.
-std::string WhyNot(const Policy& policy, const Situation& situation, const Culprit& culprit, int others) {
+std::string WhyNot(const Policy& policy, const FaultFacts& facts, const Culprit& culprit, int others) {
   if (!MayEvict(policy, culprit.role))
     return fmt::format("eviction.may_evict does not have {}", RoleName(culprit.role));
   if (policy.dry_run) return "dry run: it would be done";
   if (culprit.leads)
     return fmt::format("the coordinator runs on node {}; `lockstep coordinator` needs no node", culprit.name);
   const bool lost = culprit.role == Role::kLoss;
-  if (!lost && situation.evicted_last_hour + others >= policy.evictions_per_hour)
+  if (!lost && facts.evicted_last_hour + others >= policy.evictions_per_hour)
     return fmt::format("the cap of {} evictions an hour is reached", policy.evictions_per_hour);
   if (!culprit.replaceable) return fmt::format("no standby waits that could take the place of node {}", culprit.name);
-  const int left = situation.nodes + situation.standbys - others - 1;
+  const int left = facts.nodes + facts.standbys - others - 1;
   if (!lost && left < policy.least_machines)
     return fmt::format("{} machines would be left, and eviction.least_machines is {}", left, policy.least_machines);
   return "";
 }
 
-bool WasTried(const Situation& situation, Rung rung) {
-  return std::find(situation.tried.begin(), situation.tried.end(), rung) != situation.tried.end();
+bool WasTried(const FaultFacts& facts, Rung rung) {
+  return std::find(facts.tried.begin(), facts.tried.end(), rung) != facts.tried.end();
 }
 
 // Why a rung other than an eviction can't be taken; empty: it can.
-std::string Obstacle(const Policy& policy, const Situation& situation, Rung rung) {
+std::string Obstacle(const Policy& policy, const FaultFacts& facts, Rung rung) {
   if (rung == Rung::kNote || rung == Rung::kReattempt || rung == Rung::kGiveUp) return "";
   const bool off = (rung == Rung::kDiagnose && !policy.diagnose) || (rung == Rung::kReplay && !policy.replay) ||
                    (rung == Rung::kRollback && !policy.rollback);
   if (off) return fmt::format("ladder.{} is off", RungName(rung));
-  if (rung == Rung::kRollback && !situation.can_roll_back) return "there is no earlier version of the code";
-  if (rung == Rung::kRollback && situation.spent) return "no restart is left";
-  if (rung == Rung::kReplay && situation.nodes < 2) return "it compares nodes, and the job has one";
-  const bool of_another_version = rung == Rung::kRollback && situation.on_trial;
-  if (WasTried(situation, rung) && !of_another_version) return "it was tried, and did not help";
+  if (rung == Rung::kRollback && !facts.can_roll_back) return "there is no earlier version of the code";
+  if (rung == Rung::kRollback && facts.spent) return "no restart is left";
+  if (rung == Rung::kReplay && facts.nodes < 2) return "it compares nodes, and the job has one";
+  const bool of_another_version = rung == Rung::kRollback && facts.on_trial;
+  if (WasTried(facts, rung) && !of_another_version) return "it was tried, and did not help";
   return policy.dry_run ? "dry run: it would be done" : "";
 }
 
 // Those of the culprits that may go, and in `decision` why the others may not.
-std::vector<int> Pick(const Policy& policy, const Situation& situation, Decision& decision) {
+std::vector<int> Pick(const Policy& policy, const FaultFacts& facts, Decision& decision) {
   std::vector<int> nodes;
-  for (const Culprit& culprit : situation.culprits) {
-    const std::string why_not = WhyNot(policy, situation, culprit, static_cast<int>(nodes.size()));
+  for (const Culprit& culprit : facts.culprits) {
+    const std::string why_not = WhyNot(policy, facts, culprit, static_cast<int>(nodes.size()));
     if (why_not.empty()) {
       nodes.push_back(culprit.node);
       continue;
@@ -162,38 +162,38 @@ std::vector<int> Pick(const Policy& policy, const Situation& situation, Decision
   return nodes;
 }
 
-bool IsPossible(const Policy& policy, const Situation& situation, const Row& row, Decision& decision) {
+bool IsPossible(const Policy& policy, const FaultFacts& facts, const Row& row, Decision& decision) {
   if (row.rung == Rung::kEvict) {
-    decision.nodes = Pick(policy, situation, decision);
+    decision.nodes = Pick(policy, facts, decision);
     return !decision.nodes.empty();
   }
-  std::string obstacle = Obstacle(policy, situation, row.rung);
+  std::string obstacle = Obstacle(policy, facts, row.rung);
   if (obstacle.empty()) return true;
   decision.refused.push_back({row.rung, std::move(obstacle)});
   return false;
 }
 
-std::string NamedText(const Situation& situation, const std::vector<int>& nodes) {
+std::string NamedText(const FaultFacts& facts, const std::vector<int>& nodes) {
   std::string text;
-  for (const Culprit& culprit : situation.culprits) {
+  for (const Culprit& culprit : facts.culprits) {
     if (std::find(nodes.begin(), nodes.end(), culprit.node) == nodes.end()) continue;
     text += fmt::format("{}node {}: {}", text.empty() ? "" : "; ", culprit.name, culprit.why);
   }
   return text;
 }
 
-std::string Reason(const Policy& policy, const Situation& situation, const Row& row, const Decision& decision) {
-  const char* symptom = SymptomName(situation.symptom);
+std::string Reason(const Policy& policy, const FaultFacts& facts, const Row& row, const Decision& decision) {
+  const char* symptom = SymptomName(facts.symptom);
   switch (row.when) {
     case When::kHopeless:
-      return situation.hopeless;
+      return facts.hopeless;
     case When::kNamed:
-      return fmt::format("{} ({})", row.because, NamedText(situation, decision.nodes));
+      return fmt::format("{} ({})", row.because, NamedText(facts, decision.nodes));
     case When::kFirst:
       return fmt::format("the first {} in {:g} s of training: {}", symptom, policy.again_within.value, row.because);
     case When::kAgain:
       return fmt::format("another {} after {:.3g} s of training: {}", symptom,
-                         situation.ran_since.value_or(Seconds{}).value, row.because);
+                         facts.ran_since.value_or(Seconds{}).value, row.because);
     case When::kAlways:
     case When::kWidespread:
     case When::kOnTrial:
@@ -220,16 +220,16 @@ std::optional<Rung> RungFromName(std::string_view name) {
   return static_cast<Rung>(found - kRungNames.begin());
 }
 
-Decision Decide(const Policy& policy, const Situation& situation) {
+Decision Decide(const Policy& policy, const FaultFacts& facts) {
   Decision decision;
   for (const Row& row : kTable) {
-    if (row.symptom != situation.symptom || !Applies(row.when, situation)) continue;
-    if (!IsPossible(policy, situation, row, decision)) continue;
+    if (row.symptom != facts.symptom || !Applies(row.when, facts)) continue;
+    if (!IsPossible(policy, facts, row, decision)) continue;
     decision.rung = row.rung;
-    decision.reason = Reason(policy, situation, row, decision);
+    decision.reason = Reason(policy, facts, row, decision);
     return decision;
   }
-  LS_CHECK(false, "no row for {}", SymptomName(situation.symptom));
+  LS_CHECK(false, "no row for {}", SymptomName(facts.symptom));
   return decision;
 }
 

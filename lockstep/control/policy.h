@@ -78,7 +78,7 @@ struct Culprit {
   bool leads = false;       // the coordinator lives in its agent's process
 };
 
-struct Situation {
+struct FaultFacts {
   Symptom symptom = Symptom::kCrash;
   std::vector<Culprit> culprits{};
   bool widespread = false;           // several nodes complain of the network
@@ -104,7 +104,7 @@ struct Decision {
   int machines_wanted = 0;  // for evictions that failed for want of a standby alone
 };
 
-Decision Decide(const Policy& policy, const Situation& situation);
+Decision Decide(const Policy& policy, const FaultFacts& facts);
 
 // Keys as presets/policy/default.toml has them; what is absent keeps its default.
 absl::StatusOr<Policy> ReadPolicy(const std::string& path);

@@ -16,24 +16,24 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-Situation Of(Symptom symptom) {
-  Situation situation;
-  situation.symptom = symptom;
-  situation.nodes = 4;
-  situation.standbys = 1;
-  return situation;
+FaultFacts Of(Symptom symptom) {
+  FaultFacts facts;
+  facts.symptom = symptom;
+  facts.nodes = 4;
+  facts.standbys = 1;
+  return facts;
 }
 
-Situation Again(Symptom symptom, std::vector<Rung> tried) {
-  Situation situation = Of(symptom);
-  situation.tried = std::move(tried);
-  situation.ran_since = Seconds{12};
-  return situation;
+FaultFacts Again(Symptom symptom, std::vector<Rung> tried) {
+  FaultFacts facts = Of(symptom);
+  facts.tried = std::move(tried);
+  facts.ran_since = Seconds{12};
+  return facts;
 }
 
 Culprit Bad(int node, Role role = Role::kInspection) { return {node, std::string(1, "abcd"[node]), "it is hot", role}; }
 
-Rung RungOf(const Situation& situation, const Policy& policy = {}) { return Decide(policy, situation).rung; }
+Rung RungOf(const FaultFacts& facts, const Policy& policy = {}) { return Decide(policy, facts).rung; }
 
 std::vector<std::string> Refused(const Decision& decision) {
   std::vector<std::string> texts;
@@ -48,7 +48,7 @@ TEST(Ladder, GoesDownRungByRung) {
     EXPECT_EQ(RungOf(Of(symptom)), Rung::kReattempt);
     EXPECT_EQ(RungOf(Again(symptom, {Rung::kReattempt})), Rung::kDiagnose);
     EXPECT_EQ(RungOf(Again(symptom, {Rung::kReattempt, Rung::kDiagnose})), Rung::kReplay) << "no earlier code";
-    Situation updated = Again(symptom, {Rung::kReattempt, Rung::kDiagnose});
+    FaultFacts updated = Again(symptom, {Rung::kReattempt, Rung::kDiagnose});
     updated.can_roll_back = true;
     EXPECT_EQ(RungOf(updated), Rung::kRollback);
     updated.tried.push_back(Rung::kRollback);
@@ -70,7 +70,7 @@ TEST(Ladder, TellsWhy) {
 }
 
 TEST(Ladder, OfOneNodeHasNoReplay) {
-  Situation alone = Again(Symptom::kCrash, {Rung::kReattempt, Rung::kDiagnose});
+  FaultFacts alone = Again(Symptom::kCrash, {Rung::kReattempt, Rung::kDiagnose});
   alone.nodes = 1;
   EXPECT_EQ(RungOf(alone), Rung::kReattempt);
   EXPECT_EQ(Refused(Decide({}, alone)).back(), "replay: it compares nodes, and the job has one");
@@ -78,7 +78,7 @@ TEST(Ladder, OfOneNodeHasNoReplay) {
 
 TEST(Ladder, WhoIsNamedByAProbeGoes) {
   for (const Role role : {Role::kDiagnosis, Role::kReplay}) {
-    Situation named = Again(Symptom::kCrash, {Rung::kReattempt, Rung::kDiagnose});
+    FaultFacts named = Again(Symptom::kCrash, {Rung::kReattempt, Rung::kDiagnose});
     named.culprits = {Bad(2, role)};
     const Decision decision = Decide({}, named);
     EXPECT_EQ(decision.rung, Rung::kEvict);
@@ -88,7 +88,7 @@ TEST(Ladder, WhoIsNamedByAProbeGoes) {
 }
 
 TEST(Machine, IsEvictedAtOnceOrElseNamed) {
-  Situation hot = Of(Symptom::kMachine);
+  FaultFacts hot = Of(Symptom::kMachine);
   hot.culprits = {Bad(1)};
   EXPECT_EQ(RungOf(hot), Rung::kEvict);
   hot.culprits[0].replaceable = false;
@@ -99,16 +99,16 @@ TEST(Machine, IsEvictedAtOnceOrElseNamed) {
 }
 
 TEST(Network, OneAlertIsNoneAndManyNodesAreNobody) {
-  Situation situation = Of(Symptom::kNetwork);
-  EXPECT_EQ(RungOf(situation), Rung::kNote);
-  situation.culprits = {Bad(1)};
-  EXPECT_EQ(RungOf(situation), Rung::kEvict);
-  situation.widespread = true;
-  EXPECT_EQ(RungOf(situation), Rung::kNote);
+  FaultFacts facts = Of(Symptom::kNetwork);
+  EXPECT_EQ(RungOf(facts), Rung::kNote);
+  facts.culprits = {Bad(1)};
+  EXPECT_EQ(RungOf(facts), Rung::kEvict);
+  facts.widespread = true;
+  EXPECT_EQ(RungOf(facts), Rung::kNote);
 }
 
 TEST(Program, IsRolledBackAndNeverEvicted) {
-  Situation raised = Of(Symptom::kProgram);
+  FaultFacts raised = Of(Symptom::kProgram);
   raised.culprits = {Bad(1)};
   EXPECT_EQ(RungOf(raised), Rung::kReattempt);
   raised.hopeless = "ValueError struck twice";
@@ -121,7 +121,7 @@ TEST(Program, IsRolledBackAndNeverEvicted) {
 
 TEST(OnTrial, IsTakenBackBeforeAnythingElse) {
   for (const Symptom symptom : {Symptom::kProgram, Symptom::kCrash, Symptom::kHang, Symptom::kNan, Symptom::kUpdate}) {
-    Situation fault = Again(symptom, {Rung::kRollback});  // of another version, a moment ago
+    FaultFacts fault = Again(symptom, {Rung::kRollback});  // of another version, a moment ago
     fault.on_trial = fault.can_roll_back = true;
     fault.hopeless = "it struck twice";
     EXPECT_EQ(RungOf(fault), Rung::kRollback) << SymptomName(symptom);
@@ -137,7 +137,7 @@ TEST(Ours, IsTriedAgain) {
 }
 
 TEST(Loss, IsHeldBackByNoCap) {
-  Situation lost = Of(Symptom::kNodeLost);
+  FaultFacts lost = Of(Symptom::kNodeLost);
   EXPECT_EQ(RungOf(lost), Rung::kGiveUp);
   lost.culprits = {Bad(1, Role::kLoss)};
   lost.evicted_last_hour = 9;
@@ -145,7 +145,7 @@ TEST(Loss, IsHeldBackByNoCap) {
 }
 
 TEST(Caps, HoldTogether) {
-  Situation hot = Of(Symptom::kMachine);
+  FaultFacts hot = Of(Symptom::kMachine);
   hot.standbys = 3;
   hot.culprits = {Bad(0), Bad(1), Bad(2)};
   Decision decision = Decide({}, hot);
@@ -162,7 +162,7 @@ TEST(Caps, HoldTogether) {
 }
 
 TEST(Caps, WhoMayNotAndWhoCannot) {
-  Situation hot = Of(Symptom::kMachine);
+  FaultFacts hot = Of(Symptom::kMachine);
   hot.culprits = {Bad(1)};
   Policy policy;
   policy.may_evict = {"replay"};
@@ -174,7 +174,7 @@ TEST(Caps, WhoMayNotAndWhoCannot) {
 TEST(DryRun, OnlyRestarts) {
   Policy dry;
   dry.dry_run = true;
-  Situation crash = Again(Symptom::kCrash, {Rung::kReattempt});
+  FaultFacts crash = Again(Symptom::kCrash, {Rung::kReattempt});
   crash.culprits = {Bad(1)};
   crash.can_roll_back = true;
   const Decision decision = Decide(dry, crash);
@@ -183,26 +183,26 @@ TEST(DryRun, OnlyRestarts) {
   for (const Refusal& refusal : decision.refused) EXPECT_THAT(refusal.why, HasSubstr("dry run"));
 }
 
-// Whatever the situation: there is an answer, and nobody is evicted who is not named, or beyond the caps.
+// Whatever the facts: there is an answer, and nobody is evicted who is not named, or beyond the caps.
 TEST(Decide, AlwaysAnswersAndEvictsTheNamedOnly) {
   for (int bits = 0; bits < 1 << 13; ++bits) {
     for (int symptom = 0; symptom < kSymptoms; ++symptom) {
-      Situation situation = Of(static_cast<Symptom>(symptom));
+      FaultFacts facts = Of(static_cast<Symptom>(symptom));
       for (int node = 0; node < 4; ++node)
-        if (bits >> node & 1) situation.culprits.push_back(Bad(node, static_cast<Role>((bits >> 4 & 3))));
-      if (bits >> 6 & 1) situation.hopeless = "hopeless";
-      situation.can_roll_back = bits >> 7 & 1;
-      situation.evicted_last_hour = bits >> 8 & 3;
-      if (bits >> 10 & 1) situation.tried = {Rung::kReattempt, Rung::kDiagnose};
-      situation.widespread = bits >> 11 & 1;
-      situation.on_trial = bits >> 12 & 1;
+        if (bits >> node & 1) facts.culprits.push_back(Bad(node, static_cast<Role>((bits >> 4 & 3))));
+      if (bits >> 6 & 1) facts.hopeless = "hopeless";
+      facts.can_roll_back = bits >> 7 & 1;
+      facts.evicted_last_hour = bits >> 8 & 3;
+      if (bits >> 10 & 1) facts.tried = {Rung::kReattempt, Rung::kDiagnose};
+      facts.widespread = bits >> 11 & 1;
+      facts.on_trial = bits >> 12 & 1;
       const Policy policy;
-      const Decision decision = Decide(policy, situation);
+      const Decision decision = Decide(policy, facts);
       ASSERT_FALSE(decision.reason.empty());
       ASSERT_EQ(decision.nodes.empty(), decision.rung != Rung::kEvict);
       for (const int node : decision.nodes) ASSERT_TRUE(bits >> node & 1);
-      const bool capped = !decision.nodes.empty() && situation.culprits[0].role != Role::kLoss;
-      const int evicted = situation.evicted_last_hour + static_cast<int>(decision.nodes.size());
+      const bool capped = !decision.nodes.empty() && facts.culprits[0].role != Role::kLoss;
+      const int evicted = facts.evicted_last_hour + static_cast<int>(decision.nodes.size());
       ASSERT_TRUE(!capped || evicted <= policy.evictions_per_hour);
     }
   }

@@ -16,7 +16,7 @@ constexpr Seconds kLately{60};
 // Its stack says so; where it can't be read, it has done nothing at all for as long as a blocked rank must.
 bool Waits(const Situation& job, const RankView& view) {
   if (Place(view) != InCollective::kUnknown) return Place(view) == InCollective::kYes;
-  return Watched(job, view.history->QuietSince(job.now, true, Nanos{}).since) >= job.policy.blocked_limit;
+  return Watched(job, view.history->QuietSince(job.now, true, Nanos{}).since) >= job.limits.blocked_limit;
 }
 
 // Evidence counts from when the rank was free to move, showed no work, and its stacks began to say the same.
@@ -31,13 +31,13 @@ Seconds Ago(const Situation& job, Nanos since) { return ToSeconds(job.now - sinc
 Seconds Watched(const Situation& job, Nanos since) { return job.awake.Since(since); }
 
 Seconds HaltLimit(const Situation& job) {
-  if (!job.step_time) return job.policy.first_step_limit;
-  return std::max(job.policy.least_stall, job.step_time->median * kStepsOfAStall) * kHaltShare;
+  if (!job.step_time) return job.limits.first_step_limit;
+  return std::max(job.limits.least_stall, job.step_time->median * kStepsOfAStall) * kHaltShare;
 }
 
 Seconds NamingLimit(const Situation& job) {
-  if (!job.step_time || !job.stepped) return job.policy.first_step_limit;
-  return std::max(job.policy.least_stall, job.step_time->slow * kStepsOfAStall);
+  if (!job.step_time || !job.stepped) return job.limits.first_step_limit;
+  return std::max(job.limits.least_stall, job.step_time->slow * kStepsOfAStall);
 }
 
 InCollective Place(const RankView& view) {
@@ -66,7 +66,7 @@ Nanos StillSince(const Situation& job, const RankView& view) {
 
 bool Blocked(const Situation& job, const RankView& view) {
   return Place(view) == InCollective::kNo && view.stack->waits_forever &&
-         Watched(job, StillSince(job, view)) >= job.policy.blocked_limit;
+         Watched(job, StillSince(job, view)) >= job.limits.blocked_limit;
 }
 
 Nanos SpinningSince(const Situation& job, const RankView& view) {
@@ -77,7 +77,7 @@ Nanos SpinningSince(const Situation& job, const RankView& view) {
 bool Spinning(const Situation& job, const RankView& view) {
   if (view.stack == nullptr || Place(view) == InCollective::kYes) return false;
   const Nanos since = SpinningSince(job, view);
-  return Watched(job, since) >= job.policy.spin_limit &&
+  return Watched(job, since) >= job.limits.spin_limit &&
          (view.history->Load(since, job.now) > kBusyCores || view.history->Runnable(since, job.now) > kBusySamples);
 }
 

@@ -22,7 +22,7 @@ using Ranks = std::vector<const RankView*>;
 
 // The job at a moment. What it points to must outlive it.
 struct Situation {
-  const Policy& policy;
+  const HangLimits& limits;
   AwakeUntil awake;
   Nanos now;
   std::vector<RankView> ranks{};  // the unfinished ones

@@ -15,18 +15,18 @@ namespace {
 constexpr Nanos kEver{INT64_MAX};
 
 // Twice what the rules look back for, and never less than a minute.
-Seconds Window(const Policy& policy) {
-  return std::max({Seconds{60}, policy.spin_limit * 2, policy.blocked_limit * 2});
+Seconds Window(const HangLimits& limits) {
+  return std::max({Seconds{60}, limits.spin_limit * 2, limits.blocked_limit * 2});
 }
 
 // The longest wait of any rule is three times the hang limit.
-size_t Slots(const Policy& policy) { return static_cast<size_t>(policy.hang_limit.value * 4) + 60; }
+size_t Slots(const HangLimits& limits) { return static_cast<size_t>(limits.hang_limit.value * 4) + 60; }
 
 }  // namespace
 
 struct HangDetector::State {
-  State(const Policy& limits, int world_size)
-      : policy(limits), awake(Slots(limits)), ranks(static_cast<size_t>(world_size), RankHistory(Window(limits))) {}
+  State(const HangLimits& limits, int world_size)
+      : limits(limits), awake(Slots(limits)), ranks(static_cast<size_t>(world_size), RankHistory(Window(limits))) {}
 
   // None of a rank that is not in this world: a node may tell of those that it had before the world became smaller.
   RankHistory* Rank(RankId rank) {
@@ -38,7 +38,7 @@ struct HangDetector::State {
     return std::any_of(ranks.begin(), ranks.end(), [](const RankHistory& history) { return history.LoopSince(kEver); });
   }
 
-  Policy policy;
+  HangLimits limits;
   AwakeClock awake;
   StepTimes steps;
   std::vector<RankHistory> ranks;
@@ -46,8 +46,8 @@ struct HangDetector::State {
   bool has_trained = false;           // in an earlier epoch
 };
 
-HangDetector::HangDetector(const Policy& policy, int world_size)
-    : state_(std::make_unique<State>(policy, world_size)) {}
+HangDetector::HangDetector(const HangLimits& limits, int world_size)
+    : state_(std::make_unique<State>(limits, world_size)) {}
 HangDetector::~HangDetector() = default;
 
 void HangDetector::Reset() {
@@ -87,16 +87,16 @@ void HangDetector::State::See(const RankHistory& history, Situation& job) const 
 }
 
 Verdict HangDetector::At(Nanos now, bool unseen) const {
-  Situation job{.policy = state_->policy, .awake = state_->awake.Until(now), .now = now, .unseen = unseen};
+  Situation job{.limits = state_->limits, .awake = state_->awake.Until(now), .now = now, .unseen = unseen};
   for (const RankHistory& history : state_->ranks) state_->See(history, job);
   job.expects_loop = job.in_loop || state_->has_trained;
   if (!job.in_loop) job.advance = std::max(job.advance, state_->first_sample.value_or(now));
   // Stacks from before the newest step are of an earlier stall: who held that up may wait like the others now.
   for (auto& rank : job.ranks)
     if (rank.stack != nullptr && rank.stack->at <= job.advance) rank.stack = nullptr;
-  if (job.in_loop && ToSeconds(now - job.advance) >= job.policy.least_stall * 0.5)
+  if (job.in_loop && ToSeconds(now - job.advance) >= job.limits.least_stall * 0.5)
     job.step_time = state_->steps.At(now);
-  return Judge(job);
+  return ApplyHangRules(job);
 }
 
 }  // namespace lockstep::detect

@@ -8,7 +8,7 @@
 // Bounded: about 160 KB a rank at ticks of 0.1 s, 20 KB at ticks of 1 s. One thread at a time. Cost: below 1 us per
 // rank and tick while the job steps (24 virtual hours of 4 ranks take 2 s in hang_property_test, 2-core VM).
 //
-//   HangDetector detector(Policy{}, world_size);
+//   HangDetector detector(HangLimits{}, world_size);
 //   detector.Add(sample); ...
 //   Verdict verdict = detector.At(now);     // verdict.wants_stacks: take StackSamples of all ranks and Add them
 #pragma once
@@ -24,13 +24,17 @@
 
 namespace lockstep::detect {
 
-struct Policy {
-  Seconds hang_limit{600};  // all ranks stuck this long: certain, whoever is to blame
-  Seconds blocked_limit{
-      10};  // outside the collective, every thread blocked without a timeout, stack unchanged this long: certain
-  Seconds spin_limit{30};  // outside the collective, busy, same Python lines and no kernel activity this long: certain
-  Seconds first_step_limit{60};  // before the job has step times of its own, nothing is named earlier than this
-  Seconds least_stall{2};        // named after max(3 steps, least_stall)
+struct HangLimits {
+  // All ranks stuck this long: certain, whoever is to blame.
+  Seconds hang_limit{600};
+  // Outside the collective, every thread blocked without a timeout, stack unchanged this long: certain.
+  Seconds blocked_limit{10};
+  // Outside the collective, busy, same Python lines and no kernel activity this long: certain.
+  Seconds spin_limit{30};
+  // Before the job has step times of its own, nothing is named earlier than this.
+  Seconds first_step_limit{60};
+  // Named after max(3 steps, least_stall).
+  Seconds least_stall{2};
 };
 
 enum class ProcState { kRunning, kSleeping, kDisk, kStopped, kZombie, kGone };
@@ -83,7 +87,7 @@ struct Verdict {
 
 class HangDetector {
  public:
-  HangDetector(const Policy& policy, int world_size);
+  HangDetector(const HangLimits& limits, int world_size);
   ~HangDetector();
   // Forgets all samples: a new epoch begins. Step times learnt so far are kept.
   void Reset();

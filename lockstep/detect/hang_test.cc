@@ -34,7 +34,7 @@ TEST(Hang, AJobThatStepsIsLeftAlone) {
 }
 
 TEST(Hang, NothingIsSaidBeforeTheLoop) {
-  HangDetector detector(Policy{}, 2);
+  HangDetector detector(HangLimits{}, 2);
   for (int tick = 0; tick < 10'000; ++tick) {
     RankSample sample;
     sample.at = Nanos{tick * 100'000'000LL};
@@ -332,7 +332,7 @@ TEST(Hang, TheOrderOfArrivalDoesNotMatter) {
     job.Run(Seconds{40});
     std::mt19937 random(5);
     const Nanos now = job.now() - ToNanos({3.05});  // what came later must not count either
-    HangDetector in_order(Policy{}, 4), shuffled(Policy{}, 4), without_later(Policy{}, 4);
+    HangDetector in_order(HangLimits{}, 4), shuffled(HangLimits{}, 4), without_later(HangLimits{}, 4);
     for (const RankSample& sample : job.samples) in_order.Add(sample);
     for (const StackSample& sample : job.stacks) in_order.Add(sample);
     std::shuffle(job.samples.begin(), job.samples.end(), random);

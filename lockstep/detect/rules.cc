@@ -126,7 +126,7 @@ Finding SplitFinding(const Situation& job, const Split& split) {
 
 bool AllStill(const Situation& job) {
   return std::all_of(job.ranks.begin(), job.ranks.end(), [&](const RankView& view) {
-    return Watched(job, StillSince(job, view)) >= job.policy.blocked_limit;
+    return Watched(job, StillSince(job, view)) >= job.limits.blocked_limit;
   });
 }
 
@@ -151,12 +151,12 @@ Finding Name(const Situation& job, const Split& split) {
 bool BeyondHangLimit(const Situation& job) {
   const bool works =
       std::any_of(job.ranks.begin(), job.ranks.end(), [&](const RankView& view) { return WorksOutside(job, view); });
-  return Watched(job, job.advance) >= job.policy.hang_limit * (works ? kPatienceWithWork : 1);
+  return Watched(job, job.advance) >= job.limits.hang_limit * (works ? kPatienceWithWork : 1);
 }
 
 Verdict JudgeTraced(const Situation& job, const Ranks& traced) {
   Verdict verdict;
-  if (!job.expects_loop || Ago(job, job.advance) < job.policy.hang_limit) return verdict;
+  if (!job.expects_loop || Ago(job, job.advance) < job.limits.hang_limit) return verdict;
   verdict.findings.push_back(DescribeStall(job));
   std::vector<std::string>& evidence = verdict.findings.back().evidence;
   incident::TellSome(traced, "ranks", evidence, [&](const RankView* view) {
@@ -177,8 +177,8 @@ std::vector<Finding> StallFindings(const Situation& job) {
 
 }  // namespace
 
-Verdict Judge(const Situation& job) {
-  if (job.ranks.empty() || Ago(job, job.advance) < job.policy.least_stall * 0.5) return {};
+Verdict ApplyHangRules(const Situation& job) {
+  if (job.ranks.empty() || Ago(job, job.advance) < job.limits.least_stall * 0.5) return {};
   const Ranks traced = Where(job, [](const RankView& view) { return view.last->traced; });
   if (!traced.empty()) return JudgeTraced(job, traced);
   const Ranks halted = Where(job, [](const RankView& view) { return Halted(*view.last); });

@@ -8,6 +8,6 @@
 
 namespace lockstep::detect {
 
-Verdict Judge(const Situation& job);
+Verdict ApplyHangRules(const Situation& job);
 
 }  // namespace lockstep::detect

@@ -33,8 +33,8 @@ enum class Conduct {
 
 class TestJob {
  public:
-  TestJob(int ranks, Seconds step, uint64_t seed = 1, const Policy& policy = {})
-      : detector_(policy, ranks), ranks_(static_cast<size_t>(ranks)), step_(step), random_(seed) {
+  TestJob(int ranks, Seconds step, uint64_t seed = 1, const HangLimits& limits = {})
+      : detector_(limits, ranks), ranks_(static_cast<size_t>(ranks)), step_(step), random_(seed) {
     ScheduleStep();
   }
 

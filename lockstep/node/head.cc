@@ -72,7 +72,7 @@ absl::Status Head::Resume() {
 }
 
 void Head::Lead(const std::vector<control::Command>& commands) {
-  judge_ = std::make_unique<control::Judge>(options_.policy, state().spec.ranks);
+  judge_ = std::make_unique<control::Judge>(options_.hang_limits, state().spec.ranks);
   const bool coming = state().mode == control::Mode::kLoading || state().mode == control::Mode::kSpawning;
   if (!coming) judge_->Begin(state().epoch);
   const auto before = std::exchange(
@@ -205,7 +205,7 @@ void Head::Carried(const control::Vacate& vacate) {
 }
 
 void Head::Carried(const control::Resize& resize) {
-  judge_ = std::make_unique<control::Judge>(options_.policy, state().spec.ranks);
+  judge_ = std::make_unique<control::Judge>(options_.hang_limits, state().spec.ranks);
   listener_.resize(resize.from);
 }
 

@@ -13,11 +13,11 @@ struct Path {
 // Visits each with its name in run.json and its flag; no flag: a job file sets it, or it follows from others.
 template <typename Visit>
 void ForEachKept(RunOptions& options, const Visit& visit) {
-  visit("hang_limit_s", "--hang-limit-s", options.policy.hang_limit.value);
-  visit("blocked_limit_s", "--blocked-limit-s", options.policy.blocked_limit.value);
-  visit("spin_limit_s", "--spin-limit-s", options.policy.spin_limit.value);
-  visit("first_step_limit_s", "", options.policy.first_step_limit.value);
-  visit("least_stall_s", "", options.policy.least_stall.value);
+  visit("hang_limit_s", "--hang-limit-s", options.hang_limits.hang_limit.value);
+  visit("blocked_limit_s", "--blocked-limit-s", options.hang_limits.blocked_limit.value);
+  visit("spin_limit_s", "--spin-limit-s", options.hang_limits.spin_limit.value);
+  visit("first_step_limit_s", "", options.hang_limits.first_step_limit.value);
+  visit("least_stall_s", "", options.hang_limits.least_stall.value);
   visit("cluster", "--cluster", options.cluster);
   visit("standby_job", "--standby-job", Path{options.standby_job});
   visit("standby_command", "", options.standby_command);

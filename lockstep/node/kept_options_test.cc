@@ -14,11 +14,11 @@ bool Nothing(const std::string&) { return false; }
 
 TEST(KeptOptions, ComeBack) {
   RunOptions options;
-  options.policy = {.hang_limit = Seconds{3600},
-                    .blocked_limit = Seconds{11},
-                    .spin_limit = Seconds{31},
-                    .first_step_limit = Seconds{61},
-                    .least_stall = Seconds{3}};
+  options.hang_limits = {.hang_limit = Seconds{3600},
+                         .blocked_limit = Seconds{11},
+                         .spin_limit = Seconds{31},
+                         .first_step_limit = Seconds{61},
+                         .least_stall = Seconds{3}};
   options.cluster = "slurm";
   options.standby_job = "standby.sh";
   options.standby_command = {"lockstep", "run", "--coordinator=a:1", "train.py"};
@@ -32,7 +32,7 @@ TEST(KeptOptions, ComeBack) {
   RunOptions resumed;
   ASSERT_EQ(TakeKept(KeptOptions(options), Nothing, resumed), absl::OkStatus());
   EXPECT_EQ(KeptOptions(resumed), KeptOptions(options));
-  EXPECT_EQ(resumed.policy.hang_limit, Seconds{3600});
+  EXPECT_EQ(resumed.hang_limits.hang_limit, Seconds{3600});
   EXPECT_EQ(resumed.standby_job, std::filesystem::current_path() / "standby.sh") << "it is resumed elsewhere, maybe";
   EXPECT_EQ(resumed.standby_command, options.standby_command);
   EXPECT_THAT(resumed.stop_signals, ElementsAre(SIGUSR1));

@@ -49,7 +49,7 @@ struct RunOptions {
   bool preload = true;  // our collectors, into workers
   bool nccl_profiler = false;
   Seconds grace{30};
-  detect::Policy policy;
+  detect::HangLimits hang_limits;
   std::string cluster = "none";              // whose scheduler is asked for machines, and told of broken ones: "slurm"
   std::string standby_job;                   // a batch script that brings one; empty: standby_command does
   std::vector<std::string> standby_command;  // as this one is run; empty: it leads without ranks

@@ -1,4 +1,4 @@
-#include "lockstep/agent/standby.h"
+#include "lockstep/agent/restartable_ranks.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -23,10 +23,10 @@ Packet Await(int socket) {
   return ReceivePacket(socket).value();
 }
 
-class StandbyTest : public testing::Test {
+class RestartableRanksTest : public testing::Test {
  protected:
-  StandbyTest() { EXPECT_EQ(standby_.Listen(folder_.path()), absl::OkStatus()); }
-  ~StandbyTest() override {
+  RestartableRanksTest() { EXPECT_EQ(restartable_.Listen(folder_.path()), absl::OkStatus()); }
+  ~RestartableRanksTest() override {
     for (const pid_t pid : children_) {
       kill(pid, SIGKILL);
       waitpid(pid, nullptr, 0);
@@ -58,38 +58,38 @@ class StandbyTest : public testing::Test {
   std::vector<pid_t> children_;
   Poller poller_;
   int changes_ = 0;
-  Standby standby_{poller_, [this] { ++changes_; }};
+  RestartableRanks restartable_{poller_, [this] { ++changes_; }};
 };
 
-TEST_F(StandbyTest, AWorkerLeavesAndEntersAgain) {
+TEST_F(RestartableRanksTest, AWorkerLeavesAndEntersAgain) {
   const pid_t worker = Worker();
   Until([&] {
-    const bool asked = standby_.Recall(worker);
-    EXPECT_FALSE(standby_.Waits(worker)) << "its answer can't have been heard yet";
+    const bool asked = restartable_.Recall(worker);
+    EXPECT_FALSE(restartable_.Waits(worker)) << "its answer can't have been heard yet";
     return asked;
   });
-  EXPECT_TRUE(standby_.Recall(worker)) << "asked twice";
-  Until([&] { return standby_.Waits(worker); });
+  EXPECT_TRUE(restartable_.Recall(worker)) << "asked twice";
+  Until([&] { return restartable_.Waits(worker); });
   EXPECT_EQ(changes_, 1);
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const Stdio stdio{Fd(ends[1]), Fd(dup(ends[1]))};
-  ASSERT_EQ(standby_.Enter(worker, {{"WORD", "again"}}, stdio), absl::OkStatus());
-  EXPECT_FALSE(standby_.Waits(worker)) << "it trains";
+  ASSERT_EQ(restartable_.Enter(worker, {{"WORD", "again"}}, stdio), absl::OkStatus());
+  EXPECT_FALSE(restartable_.Waits(worker)) << "it trains";
   char word[16] = {};
   EXPECT_EQ(read(ends[0], word, sizeof(word)), 5);
   EXPECT_STREQ(word, "again");
   close(ends[0]);
 }
 
-TEST_F(StandbyTest, WhoeverOffersNothingOrIsGoneIsNotRecalled) {
-  EXPECT_FALSE(standby_.Recall(getpid()));
+TEST_F(RestartableRanksTest, WhoeverOffersNothingOrIsGoneIsNotRecalled) {
+  EXPECT_FALSE(restartable_.Recall(getpid()));
   const pid_t worker = Worker();
-  Until([&] { return standby_.Recall(worker); });
-  Until([&] { return standby_.Waits(worker); });
+  Until([&] { return restartable_.Recall(worker); });
+  Until([&] { return restartable_.Waits(worker); });
   kill(worker, SIGKILL);
-  Until([&] { return !standby_.Waits(worker); });
-  EXPECT_FALSE(standby_.Recall(worker));
+  Until([&] { return !restartable_.Waits(worker); });
+  EXPECT_FALSE(restartable_.Recall(worker));
 }
 
 }  // namespace

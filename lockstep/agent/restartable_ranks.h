@@ -3,10 +3,10 @@
 // Each holds a socket of standby.sock in the run directory; the kernel says which process it is. Lives in the poller's
 // thread.
 //
-//   Standby standby(poller, [&] { ... somebody waits, or is gone ... });
-//   LS_RETURN_IF_ERROR(standby.Listen(run_dir));
-//   standby.Recall(pid);                       // false: it does not offer it, so it must be killed
-//   if (standby.Waits(pid)) standby.Enter(pid, environment, stdio);
+//   RestartableRanks restartable(poller, [&] { ... somebody waits, or is gone ... });
+//   LS_RETURN_IF_ERROR(restartable.Listen(run_dir));
+//   restartable.Recall(pid);                       // false: it does not offer it, so it must be killed
+//   if (restartable.Waits(pid)) restartable.Enter(pid, environment, stdio);
 #pragma once
 
 #include <sys/types.h>
@@ -23,9 +23,9 @@
 
 namespace lockstep::agent {
 
-class Standby {
+class RestartableRanks {
  public:
-  Standby(Poller& poller, std::function<void()> changed) : poller_(poller), changed_(std::move(changed)) {}
+  RestartableRanks(Poller& poller, std::function<void()> changed) : poller_(poller), changed_(std::move(changed)) {}
   absl::Status Listen(const std::string& run_dir);
 
   // Asks a process to leave its function. Asked twice: true again.

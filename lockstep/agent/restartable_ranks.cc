@@ -1,4 +1,4 @@
-#include "lockstep/agent/standby.h"
+#include "lockstep/agent/restartable_ranks.h"
 
 #include <nlohmann/json.hpp>
 
@@ -7,13 +7,13 @@
 
 namespace lockstep::agent {
 
-absl::Status Standby::Listen(const std::string& run_dir) {
+absl::Status RestartableRanks::Listen(const std::string& run_dir) {
   LS_ASSIGN_OR_RETURN(doorway_, Doorway::Open(run_dir + "/standby.sock"));
   poller_.Watch(doorway_.fd(), [this] { Accept(); });
   return absl::OkStatus();
 }
 
-void Standby::Accept() {
+void RestartableRanks::Accept() {
   Fd socket = doorway_.Accept();
   const pid_t pid = socket.valid() ? PeerOf(socket.get()) : 0;
   if (pid == 0) return;
@@ -23,7 +23,7 @@ void Standby::Accept() {
   poller_.Watch(fd, [this, pid] { Hear(pid); });
 }
 
-void Standby::Hear(pid_t pid) {
+void RestartableRanks::Hear(pid_t pid) {
   Member& member = members_.at(pid);
   const std::optional<Packet> packet = ReceivePacket(member.socket.get());
   if (!packet) return;
@@ -35,14 +35,14 @@ void Standby::Hear(pid_t pid) {
   changed_();
 }
 
-void Standby::Forget(pid_t pid) {
+void RestartableRanks::Forget(pid_t pid) {
   const auto member = members_.find(pid);
   if (member == members_.end()) return;
   poller_.Forget(member->second.socket.get());
   members_.erase(member);
 }
 
-bool Standby::Recall(pid_t pid) {
+bool RestartableRanks::Recall(pid_t pid) {
   const auto member = members_.find(pid);
   if (member == members_.end()) return false;
   if (member->second.state != State::kTrains) return true;
@@ -51,12 +51,12 @@ bool Standby::Recall(pid_t pid) {
   return true;
 }
 
-bool Standby::Waits(pid_t pid) const {
+bool RestartableRanks::Waits(pid_t pid) const {
   const auto member = members_.find(pid);
   return member != members_.end() && member->second.state == State::kWaits;
 }
 
-absl::Status Standby::Enter(pid_t pid, const Environment& environment, const Stdio& stdio) {
+absl::Status RestartableRanks::Enter(pid_t pid, const Environment& environment, const Stdio& stdio) {
   if (!Waits(pid)) return Unavailable("process {} does not wait", pid);
   Member& member = members_.at(pid);
   const Json request = {{"op", "enter"}, {"env", environment}};
