@@ -1,7 +1,5 @@
 #include "lockstep/trace/flight_recorder.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -15,9 +13,11 @@
 #include "lockstep/base/json_at.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/parallel.h"
-#include "lockstep/trace/byte_source.h"
+#include "lockstep/trace/destroyed_groups.h"
 #include "lockstep/trace/dump.h"
+#include "lockstep/trace/dump_files.h"
 #include "lockstep/trace/dump_moments.h"
+#include "lockstep/trace/unknown_members.h"
 
 namespace lockstep::trace {
 namespace {
@@ -30,35 +30,6 @@ constexpr size_t kBatch = 64;  // files held at a time
 constexpr int64_t kStillNs = 2'000'000'000;
 // Files that are older than what they tell by more were copied or unpacked, and their times say nothing.
 constexpr int64_t kWrittenWithinNs = 3'600'000'000'000;
-
-struct DumpFile {
-  std::string path;
-  int rank = -1;
-  bool named = false;  // by itself, not by its directory
-};
-
-constexpr std::string_view kRankRule =
-    "the rank is the number behind \"rank\" in a file's name, as in rank_3.json, or else the last number of it";
-
-std::optional<int> RankOfName(const std::string& path) {
-  constexpr std::string_view kDigits = "0123456789";
-  const std::string name = std::filesystem::path(path).filename().string();
-  const size_t word = name.rfind("rank");
-  size_t first = word == std::string::npos ? word : name.find_first_not_of("_-.=", word + 4);
-  if (first == std::string::npos || name.find_first_of(kDigits, first) != first) {
-    const size_t last = name.find_last_of(kDigits);
-    if (last == std::string::npos) return std::nullopt;
-    first = name.find_last_not_of(kDigits, last) + 1;  // none: from the beginning
-  }
-  const size_t end = std::min(name.find_first_not_of(kDigits, first), name.size());
-  return WholeNumber<int>(std::string_view(name).substr(first, end - first));
-}
-
-bool LooksLikeADump(const std::string& path) {
-  const std::string begin = FirstBytes(path, 64);
-  const size_t at = begin.find_first_not_of(" \t\r\n");
-  return begin.starts_with('\x80') || (at != std::string::npos && begin[at] == '{');
-}
 
 // "[0, 1, 5]", or a list.
 std::vector<int> RanksOf(const Json& group) {
@@ -133,7 +104,7 @@ class Collector {
     const bool open_alone = !some_ended && LacksEnded(records, dump);
     DumpMoment moment = MomentOf(written_ns, dumped_ns);
     if (open_alone) EndBatches(records, At(dump, "pg_status"));
-    DropDestroyed(rank);
+    destroyed_.Drop(rank, id_of_, log_);
     if (!entries.empty() && unreadable_ - unreadable == entries.size())
       return InvalidArgument("none of its {} entries tells its process group and number", entries.size());
     ReadCounts(rank, dump, std::move(name_of_id));
@@ -148,7 +119,7 @@ class Collector {
   const std::map<int, DumpMoment>& moments() const { return moments_; }
 
   CommLog Finish() {
-    DropLeftBehind();
+    destroyed_.DropLeftBehind(log_);
     FindMotion();
     std::sort(log_.reported.begin(), log_.reported.end());
     // A communicator's counters count its collectives, unless it has transfers too: then the last of either.
@@ -156,9 +127,9 @@ class Collector {
     for (const CommOp& op : log_.ops)
       if (op.direction != Direction::kCollective) mixed[op.communicator] = true;
     std::erase_if(log_.counts, [&](const CommCount& count) { return mixed[count.communicator]; });
-    FillUnknownMembers();
+    FillUnknownMembers(log_);
     FindAbsentDevices();
-    Count(log_.counters, "ops_of_destroyed_groups", destroyed_);
+    Count(log_.counters, "ops_of_destroyed_groups", destroyed_.dropped());
     Count(log_.counters, "unreadable_entries", unreadable_);
     Count(log_.counters, "transfers_without_peer", without_peer_);
     return std::move(log_);
@@ -214,82 +185,6 @@ class Collector {
         op.age_ns = std::max<int64_t>(0, moments_.at(op.rank).written_ns - op.created_ns);
   }
 
-  // What a rank launched in the newest group of a name and ranks, and before in others: wall times.
-  struct Use {
-    int64_t id = -1;  // as the process counts groups
-    int groups = 0;   // of that name and ranks in which it is known to have launched something
-    int64_t first_ns = INT64_MAX, last_ns = -1, before_ns = -1;
-  };
-
-  // Of a name and ranks that were given anew.
-  struct Anew {
-    int64_t end_ns = -1, begin_ns = INT64_MAX;  // of the groups before, and of the newest: wall times
-    int groups = 0;                             // the most that a rank is known to have launched something in
-  };
-
-  // Names are given anew once the default group, "0", is destroyed, with numbers from 1 on, and what was launched
-  // before is still there. Ids go on, and the default group has the first.
-  void DropDestroyed(int rank) {
-    std::map<uint32_t, Use> uses;
-    const size_t begin = log_.ops.size() - id_of_.size();
-    int64_t oldest = INT64_MAX, newest = -1;  // of the default group
-    for (size_t i = 0; i < id_of_.size(); ++i) {
-      const uint32_t communicator = log_.ops[begin + i].communicator;
-      Use& use = uses[communicator];
-      if (id_of_[i] > use.id) {
-        use.id = id_of_[i];
-        ++use.groups;
-      }
-      if (log_.communicators[communicator].name != "0") continue;
-      if (oldest == INT64_MAX && id_of_[i] > 0) ++use.groups;  // what was launched in the first, 0, is overwritten
-      oldest = std::min(oldest, id_of_[i]);
-      newest = std::max(newest, id_of_[i]);
-    }
-    if (oldest < newest)
-      for (auto& [communicator, use] : uses) use.id = std::max(use.id, newest);
-    size_t kept = begin;
-    for (size_t i = 0; i < id_of_.size(); ++i) {
-      CommOp& op = log_.ops[begin + i];
-      Use& use = uses.at(op.communicator);
-      if (id_of_[i] < use.id) {
-        use.before_ns = std::max(use.before_ns, op.created_ns);
-        continue;
-      }
-      use.first_ns = std::min(use.first_ns, op.created_ns);
-      use.last_ns = std::max(use.last_ns, op.created_ns);
-      if (kept != begin + i) log_.ops[kept] = std::move(op);
-      ++kept;
-    }
-    destroyed_ += log_.ops.size() - kept;
-    log_.ops.resize(kept);
-    for (const auto& [communicator, use] : uses) uses_[{communicator, rank}] = use;
-  }
-
-  // All ranks are there when groups are made anew: whose last launch was before any began with the new one has launched
-  // nothing in that. Times of hosts differ: they are not asked about a rank that launched in as many as any.
-  void DropLeftBehind() {
-    std::map<uint32_t, Anew> all;  // by communicator
-    for (const auto& [user, use] : uses_)
-      if (use.before_ns >= 0) {
-        Anew& anew = all[user.first];
-        anew.end_ns = std::max(anew.end_ns, use.before_ns);
-        anew.groups = std::max(anew.groups, use.groups);
-      }
-    if (all.empty()) return;
-    for (const auto& [user, use] : uses_)
-      if (const auto found = all.find(user.first);
-          found != all.end() && use.before_ns >= 0 && use.first_ns > found->second.end_ns)
-        found->second.begin_ns = std::min(found->second.begin_ns, use.first_ns);
-    const auto is_left = [&](const auto& one) {
-      const auto found = all.find(one.communicator);
-      const auto use = uses_.find({one.communicator, one.rank});
-      return found != all.end() && found->second.begin_ns != INT64_MAX && use != uses_.end() &&
-             use->second.groups < found->second.groups && use->second.last_ns < found->second.begin_ns;
-    };
-    destroyed_ += std::erase_if(log_.ops, is_left);
-    std::erase_if(log_.counts, is_left);
-  }
-
   // Where ops are timed, a device that comes to one is seen to.
   void FindAbsentDevices() {
     std::set<std::pair<uint32_t, int64_t>> begun;
@@ -299,54 +194,6 @@ class Collector {
     for (CommOp& op : log_.ops)
       op.awaits_device =
           op.direction == Direction::kCollective && op.state == OpState::kScheduled && begun.contains(number(op));
-  }
-
-  // Where no dump tells the ranks of a group: the default one has all, others at least those that used it.
-  void FillUnknownMembers() {
-    std::map<uint32_t, std::map<int, Calls>> users;
-    for (const CommOp& op : log_.ops) {
-      Calls& calls = users[op.communicator][op.rank];
-      if (op.direction != Direction::kCollective) continue;
-      calls[op.sequence] = {op.function, NeedsAll(log_.functions[op.function]) ? op.shape : ""};
-    }
-    std::map<std::pair<uint32_t, int>, uint32_t> moved;
-    for (const auto& [communicator, calls_of] : users) {
-      if (!log_.communicators[communicator].ranks.empty()) continue;
-      if (log_.communicators[communicator].name == "0") {
-        log_.communicators[communicator].ranks = log_.reported;
-        continue;
-      }
-      // A process counts its groups by itself: where calls differ, the number is another group's there.
-      std::vector<std::pair<uint32_t, Calls>> groups;
-      for (const auto& [rank, calls] : calls_of) {
-        auto group = std::ranges::find_if(groups, [&](const auto& one) { return GoTogether(one.second, calls); });
-        if (group == groups.end()) {
-          uint32_t index = communicator;
-          if (!groups.empty()) {
-            index = static_cast<uint32_t>(log_.communicators.size());
-            log_.communicators.push_back({log_.communicators[communicator].name, "", {}});
-          }
-          group = groups.insert(groups.end(), {index, {}});
-        }
-        group->second.insert(calls.begin(), calls.end());
-        log_.communicators[group->first].ranks.push_back(rank);
-        moved[{communicator, rank}] = group->first;
-      }
-    }
-    for (CommOp& op : log_.ops)
-      if (const auto to = moved.find({op.communicator, op.rank}); to != moved.end()) op.communicator = to->second;
-    for (CommCount& count : log_.counts)
-      if (const auto to = moved.find({count.communicator, count.rank}); to != moved.end())
-        count.communicator = to->second;
-  }
-
-  // What a rank calls its collectives in a group, and with what shape where all must bring the same, by their numbers.
-  using Calls = std::map<int64_t, std::pair<uint32_t, std::string>>;
-
-  // By the first that both tell: of one group, a later one that differs is a mismatch.
-  static bool GoTogether(const Calls& a, const Calls& b) {
-    const auto first = std::ranges::find_if(a, [&](const auto& call) { return b.contains(call.first); });
-    return first == a.end() || b.at(first->first) == first->second;
   }
 
   void ReadGroups(const Json& dump) {
@@ -524,8 +371,7 @@ class Collector {
       const auto name = name_of_id.find(id);
       if (name == name_of_id.end() || !groups_.contains(name->second)) continue;
       const uint32_t communicator = CommunicatorOf(name->second, "");
-      const auto use = uses_.find({communicator, rank});
-      if (use != uses_.end() && WholeNumber<int64_t>(id).value_or(-1) < use->second.id) continue;  // destroyed
+      if (destroyed_.IsDestroyed(communicator, rank, WholeNumber<int64_t>(id).value_or(-1))) continue;
       log_.counts.push_back({communicator, rank, CountAt(counts, "last_enqueued_collective"),
                              CountAt(counts, "last_completed_collective")});
     }
@@ -537,57 +383,19 @@ class Collector {
   }
 
   CommLog log_;
-  std::vector<Batch> batch_of_;                   // the ops of the dump that is being read
-  std::vector<int64_t> id_of_;                    // their groups' ids
-  std::map<int64_t, Kinds> kinds_;                // by the groups' ids
-  std::map<int, DumpMoment> moments_;             // by rank
-  std::map<std::pair<uint32_t, int>, Use> uses_;  // by communicator and rank
-  std::map<std::string, Communicator> groups_;    // of the dump that is being read, by name
+  std::vector<Batch> batch_of_;        // the ops of the dump that is being read
+  std::vector<int64_t> id_of_;         // their groups' ids
+  std::map<int64_t, Kinds> kinds_;     // by the groups' ids
+  std::map<int, DumpMoment> moments_;  // by rank
+  DestroyedGroups destroyed_;
+  std::map<std::string, Communicator> groups_;  // of the dump that is being read, by name
   std::map<std::pair<std::string, std::vector<int>>, uint32_t> index_;
   std::map<std::string, uint32_t> index_of_name_;  // the same, of the dump that is being read: a list may be long
   std::set<std::vector<int>> worlds_;              // of default groups, ascending, each once
   std::map<std::string, uint32_t> functions_;
   int64_t batches_ = 0;
-  uint64_t unreadable_ = 0, without_peer_ = 0, destroyed_ = 0;
+  uint64_t unreadable_ = 0, without_peer_ = 0;
 };
-
-// When a file was written, wall time; without one, the end of time.
-int64_t WrittenNs(const std::string& path) {
-  struct stat status{};
-  if (stat(path.c_str(), &status) != 0) return INT64_MAX;
-  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-}
-
-absl::StatusOr<std::vector<DumpFile>> FindFiles(const std::vector<std::string>& paths, uint64_t& others) {
-  std::vector<DumpFile> files;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (!std::filesystem::is_directory(path, error)) {
-      files.push_back({path, -1, true});
-      continue;
-    }
-    for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
-      if (!entry.is_regular_file(error)) continue;
-      if (LooksLikeADump(entry.path().string()))
-        files.push_back({entry.path().string(), -1, false});
-      else
-        ++others;
-    }
-    if (error) return ErrnoError(error.value(), path);
-  }
-  std::map<int, std::string> known;
-  for (DumpFile& file : files) {
-    const std::optional<int> rank = RankOfName(file.path);
-    if (!rank) return InvalidArgument("{}: its name does not tell the rank: {}", file.path, kRankRule);
-    file.rank = *rank;
-    const auto [found, is_new] = known.emplace(*rank, file.path);
-    if (!is_new)
-      return InvalidArgument("{}: rank {} is in {} too; expected one file per rank, and {}", file.path, *rank,
-                             found->second, kRankRule);
-  }
-  std::sort(files.begin(), files.end(), [](const DumpFile& a, const DumpFile& b) { return a.rank < b.rank; });
-  return files;
-}
 
 // Reads them all into `collector`.
 absl::Status ReadFiles(const std::vector<DumpFile>& files, Collector& collector) {
@@ -660,7 +468,7 @@ absl::Status NoDump(const std::vector<std::string>& paths) {
 
 absl::StatusOr<CommLog> ReadFlightRecorder(const std::vector<std::string>& paths) {
   uint64_t others = 0, old = 0;
-  LS_ASSIGN_OR_RETURN(std::vector<DumpFile> files, FindFiles(paths, others));
+  LS_ASSIGN_OR_RETURN(std::vector<DumpFile> files, FindDumpFiles(paths, others));
   if (files.empty()) return NoDump(paths);
   std::string left_out;
   while (true) {

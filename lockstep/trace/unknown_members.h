@@ -1,0 +1,11 @@
+// Of process groups whose ranks no dump tells: the default one has all, others at least those that used it.
+#pragma once
+
+#include "lockstep/trace/comm_log.h"
+
+namespace lockstep::trace {
+
+// A number that different ranks use for groups of different calls becomes several communicators.
+void FillUnknownMembers(CommLog& log);
+
+}  // namespace lockstep::trace
