@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/trace/counter.h"
@@ -113,6 +114,8 @@ struct CommLog {
   std::vector<Counter> counters;
   // What could not be read, with the reason; the ranks, where their names tell them, are not among those that reported.
   std::vector<std::string> damaged;
+
+  void AddBlindSpot(std::string_view more) { (blind_spot += blind_spot.empty() ? "" : "; ") += more; }
 };
 
 }  // namespace lockstep::trace
