@@ -180,6 +180,18 @@ absl::StatusOr<cluster::Layout> LayoutOf(const SimulateTelemetryFlags& flags) {
   return InvalidArgument("layout \"{}\" has {} ranks, --ranks is {}", flags.layout, layout.WorldSize(), *flags.ranks);
 }
 
+// A fault where nothing passes would be a healthy job under its name.
+absl::Status CheckMet(const std::vector<synth::TelemetryFault>& unmet, const synth::TelemetryShape& shape) {
+  if (unmet.empty()) return absl::OkStatus();
+  const synth::TelemetryFault& fault = unmet.front();
+  const std::string peer = fault.peer < 0 ? "" : fmt::format(" and peer {}", fault.peer);
+  return InvalidArgument(
+      "fault {}: no message met it; expected a rank{} with messages over the network while it is on: next to each "
+      "other in a ring, a tree or a pipeline, on different hosts ({} ranks on each); found rank {}{}, {:g} to {:g} s",
+      synth::TelemetryFaultName(fault.kind), peer.empty() ? "" : " and a peer", shape.ranks_per_host, fault.rank, peer,
+      fault.from.value, fault.until.value);
+}
+
 // A file that is not there yet.
 absl::StatusOr<Json> WriteTelemetry(const SimulateTelemetryFlags& flags,
                                     const std::vector<synth::TelemetryFault>& faults, synth::Telemetry& job) {
@@ -200,6 +212,7 @@ absl::StatusOr<Json> WriteTelemetry(const SimulateTelemetryFlags& flags,
       LS_RETURN_IF_ERROR(file.Write(snapshot));
     }
   }
+  LS_RETURN_IF_ERROR(CheckMet(job.Unmet(), flags.shape));
   return Json{{"file", flags.out},     {"ranks", flags.shape.layout.WorldSize()},
               {"records", records},    {"lost", lost},
               {"seed", flags.seed},    {"faults", FaultsJson(faults, synth::TelemetryFaultJson)},

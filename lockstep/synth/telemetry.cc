@@ -17,15 +17,22 @@ constexpr double kMost = 1e5;  // seconds, and factors
 constexpr int64_t kWarmUpSteps = 5;
 constexpr double kEvaluationSpread = 0.3;
 
+bool NeedsPeer(FaultKind kind) {
+  return kind == FaultKind::kSlowLink || kind == FaultKind::kSlowBlock || kind == FaultKind::kSlowBlockOut ||
+         kind == FaultKind::kSlowBlockIn;
+}
+
+bool IsOfNetwork(FaultKind kind) {
+  return NeedsPeer(kind) || kind == FaultKind::kSlowSender || kind == FaultKind::kSlowReceiver;
+}
+
 absl::Status CheckFault(const TelemetryFault& fault, const TelemetryShape& shape) {
   const int ranks = shape.layout.WorldSize();
   const auto outside = [](int value, int size) { return value < 0 || value >= size; };
   const char* name = TelemetryFaultName(fault.kind);
   if (outside(fault.rank, ranks))
     return InvalidArgument("fault {}: rank is {}, expected 0 to {}", name, fault.rank, ranks - 1);
-  const bool needs_peer = fault.kind == FaultKind::kSlowLink || fault.kind == FaultKind::kSlowBlock ||
-                          fault.kind == FaultKind::kSlowBlockOut || fault.kind == FaultKind::kSlowBlockIn;
-  if ((needs_peer || fault.peer != -1) && (outside(fault.peer, ranks) || fault.peer == fault.rank))
+  if ((NeedsPeer(fault.kind) || fault.peer != -1) && (outside(fault.peer, ranks) || fault.peer == fault.rank))
     return InvalidArgument("fault {}: peer is {}, expected another rank than {} of 0 to {}", name, fault.peer,
                            fault.rank, ranks - 1);
   if (fault.port != -1 && outside(fault.port, shape.ports))
@@ -81,11 +88,12 @@ absl::StatusOr<Telemetry> Telemetry::Create(const TelemetryShape& shape, const s
 void Telemetry::Run(Seconds since_begin) { job_->Run(since_begin); }
 std::vector<trace::TrailSnapshot> Telemetry::Take() { return job_->Take(); }
 bool Telemetry::IsStuck() const { return job_->IsStuck(); }
+std::vector<TelemetryFault> Telemetry::Unmet() const { return job_->Unmet(); }
 
 // ---- who is who ----
 
 Telemetry::Job::Job(const TelemetryShape& shape, const std::vector<TelemetryFault>& faults, uint64_t seed)
-    : shape_(shape), faults_(faults), chance_(seed), end_(kBegin) {
+    : shape_(shape), faults_(faults), met_(faults.size()), chance_(seed), end_(kBegin) {
   const cluster::Layout& layout = shape_.layout;
   ranks_.resize(static_cast<size_t>(layout.WorldSize()));
   of_stage_.resize(static_cast<size_t>(layout.pp));
@@ -160,6 +168,13 @@ const TelemetryFault* Telemetry::Job::Active(FaultKind kind, size_t rank) const 
     if (fault.kind == kind && static_cast<size_t>(fault.rank) == rank && fault.IsOn(SinceBegin(ranks_[rank].now)))
       return &fault;
   return nullptr;
+}
+
+std::vector<TelemetryFault> Telemetry::Job::Unmet() const {
+  std::vector<TelemetryFault> unmet;
+  for (size_t i = 0; i < faults_.size(); ++i)
+    if (IsOfNetwork(faults_[i].kind) && !met_[i]) unmet.push_back(faults_[i]);
+  return unmet;
 }
 
 void Telemetry::Job::Run(Seconds since_begin) {

@@ -58,6 +58,8 @@ class Telemetry {
   std::vector<trace::TrailSnapshot> Take();
   // A fault has ended all progress.
   bool IsStuck() const;
+  // Faults of the network that no message has met: nothing passes there, or not while they are on.
+  std::vector<TelemetryFault> Unmet() const;
 
  private:
   class Job;

@@ -20,6 +20,7 @@ class Telemetry::Job {
   void Run(Seconds since_begin);
   std::vector<trace::TrailSnapshot> Take();
   bool IsStuck() const { return stuck_ > 0; }
+  std::vector<TelemetryFault> Unmet() const;
 
  private:
   enum Kind : uint8_t { kWorld, kData, kTensor, kPipeline, kExpert, kKinds };
@@ -69,7 +70,7 @@ class Telemetry::Job {
   void Tell(const Group& group, const Edge& edge, int64_t at);
   void TellAlone(size_t from, int peer, int port, double wire_ns, int64_t at);
 
-  double FactorOf(size_t from, size_t to, int port) const;
+  double FactorOf(size_t from, size_t to, int port);
   const TelemetryFault* Active(TelemetryFaultKind kind, size_t rank) const;
   Seconds SinceBegin(int64_t now) const;
   bool IsTree(const Group& group) const { return shape_.trees && group.kind == kData && group.members.size() > 2; }
@@ -83,6 +84,7 @@ class Telemetry::Job {
 
   TelemetryShape shape_;
   std::vector<TelemetryFault> faults_;
+  std::vector<bool> met_;  // of them, by a message
   Chance chance_;
   std::vector<Group> groups_;
   std::array<std::vector<size_t>, kKinds> of_kind_;  // indices of groups

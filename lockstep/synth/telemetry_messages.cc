@@ -129,9 +129,10 @@ void Telemetry::Job::TellAlone(size_t from, int peer, int port, double wire_ns, 
 
 // ---- from rank to rank ----
 
-double Telemetry::Job::FactorOf(size_t from, size_t to, int port) const {
+double Telemetry::Job::FactorOf(size_t from, size_t to, int port) {
   double factor = 1;
-  for (const TelemetryFault& fault : faults_) {
+  for (size_t i = 0; i < faults_.size(); ++i) {
+    const TelemetryFault& fault = faults_[i];
     if (fault.port >= 0 && fault.port != port) continue;
     const auto rank = static_cast<size_t>(fault.rank), peer = static_cast<size_t>(fault.peer);
     const bool leaves = rank <= from && from <= peer, comes = rank <= to && to <= peer;  // what a block is
@@ -142,7 +143,9 @@ double Telemetry::Job::FactorOf(size_t from, size_t to, int port) const {
         (fault.kind == FaultKind::kSlowBlockOut && leaves && !comes) ||
         (fault.kind == FaultKind::kSlowBlockIn && comes && !leaves) ||
         (fault.kind == FaultKind::kSlowLink && ((rank == from && peer == to) || (rank == to && peer == from)));
-    if (hit && fault.IsOn(SinceBegin(ranks_[from].now))) factor *= fault.factor;
+    if (!hit || !fault.IsOn(SinceBegin(ranks_[from].now))) continue;
+    factor *= fault.factor;
+    met_[i] = true;
   }
   return factor;
 }

@@ -92,6 +92,22 @@ TEST(Telemetry, ASlowPortDelaysItsOwnMessages) {
   EXPECT_NEAR(slow / fine, 8, 1);
 }
 
+TEST(Telemetry, SaysWhichFaultsOfTheNetworkNoMessageMet) {
+  const auto unmet = [](const std::string& fault) {
+    Telemetry job =
+        Telemetry::Create({.layout = {.tp = 2, .dp = 4, .pp = 2}, .ranks_per_host = 4}, Faults({fault}), 1).value();
+    job.Run(Seconds{10});
+    return job.Unmet().size();
+  };
+  EXPECT_EQ(unmet("slow_link:rank=0,peer=8"), 0u) << "stages of one pipeline";
+  EXPECT_EQ(unmet("slow_link:rank=2,peer=4"), 0u) << "neighbours in a ring";
+  EXPECT_EQ(unmet("slow_link:rank=0,peer=10"), 1u) << "stages of two pipelines";
+  EXPECT_EQ(unmet("slow_link:rank=0,peer=2"), 1u) << "of one host";
+  EXPECT_EQ(unmet("slow_link:rank=0,peer=8,from=20"), 1u);
+  EXPECT_EQ(unmet("slow_sender:rank=0"), 0u);
+  EXPECT_EQ(unmet("slow_rank:rank=0,from=20"), 0u) << "none of the network";
+}
+
 TEST(Telemetry, AStoppedRankHoldsAllUp) {
   Telemetry job = Telemetry::Create(kShape, Faults({"stopped:rank=6,from=5"}), 1).value();
   job.Run(Seconds{30});
