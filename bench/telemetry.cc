@@ -139,7 +139,7 @@ double ProcessorSeconds() {
 // What all agents say within one second of a job, as bytes, and the judge that hears it.
 class Coordinated {
  public:
-  explicit Coordinated(int ranks) : job_(Job(ranks, {}, 1)), ranks_(ranks), judge_(detect::Policy{}, ranks) {
+  explicit Coordinated(int ranks) : job_(Job(ranks, {}, 1)), ranks_(ranks), judge_(detect::HangLimits{}, ranks) {
     state_.spec.ranks = ranks;
     state_.epoch = kEpoch;
     judge_.Begin(kEpoch);
