@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -82,17 +83,32 @@ std::string TooShort(const Rounds& rounds, const Known& known) {
       seconds, seconds / rounds.share);
 }
 
-// What all ranks of a slow group take longer for names none of them.
-std::vector<incident::Finding> SlowRanksOrGroups(const trace::CommLog& log, const Rounds& rounds,
-                                                 const CommThresholds& thresholds) {
-  std::vector<SlowGroup> groups = FindSlowGroups(log, rounds, thresholds);
-  std::vector<std::set<int>> ranks;
-  ranks.reserve(groups.size());
-  for (const SlowGroup& group : groups) ranks.push_back(group.ranks);
-  std::vector<incident::Finding> findings = FindSlowRanks(log, rounds, thresholds, ranks);
-  if (findings.empty())
-    for (SlowGroup& group : groups) findings.push_back(std::move(group.finding));
-  return findings;
+// Slow ranks among `ranks`; of all of them: none given.
+bool IsAnySlow(const std::vector<incident::Finding>& findings, const std::set<int>* ranks = nullptr) {
+  return std::ranges::any_of(findings, [&](const incident::Finding& finding) {
+    return finding.syndrome == incident::Syndrome::kNonCommunicationSlow &&
+           (ranks == nullptr || std::ranges::any_of(finding.suspects, [&](const incident::Suspect& suspect) {
+              const std::optional<RankId> rank = incident::RankOf(suspect);
+              return rank && ranks->contains(rank->value());
+            }));
+  });
+}
+
+// A slow group stands for what all of its ranks take longer for, and its ranks for the rest. Beside a slow rank that is
+// none of its own a group may be slow by that rank's doing, and is not named.
+SlownessVerdict SlowRanksOrGroups(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds) {
+  auto [groups, too_few] = FindSlowGroups(log, rounds, thresholds);
+  std::vector<incident::Finding> ranks = FindSlowRanks(log, rounds, thresholds, {});
+  if (IsAnySlow(ranks)) {
+    std::erase_if(groups, [&](const SlowGroup& group) { return !IsAnySlow(ranks, &group.ranks); });
+    std::vector<std::set<int>> members;
+    for (const SlowGroup& group : groups) members.push_back(group.ranks);
+    if (!groups.empty()) ranks = FindSlowRanks(log, rounds, thresholds, members);
+  }
+  std::vector<incident::Finding> findings;
+  for (SlowGroup& group : groups) findings.push_back(std::move(group.finding));
+  std::ranges::move(ranks, std::back_inserter(findings));
+  return {std::move(findings), std::move(too_few)};
 }
 
 }  // namespace
@@ -100,15 +116,15 @@ std::vector<incident::Finding> SlowRanksOrGroups(const trace::CommLog& log, cons
 SlownessVerdict JudgeSlowness(const trace::CommLog& log, const CommThresholds& thresholds) {
   const Rounds rounds = RoundsOf(log, thresholds);
   if (!AreEnough(rounds, thresholds)) return {{}, TooFew(log, rounds, thresholds)};
-  SlownessVerdict verdict;
-  verdict.findings = SlowRanksOrGroups(log, rounds, thresholds);
+  SlownessVerdict verdict = SlowRanksOrGroups(log, rounds, thresholds);
   SlowLinks links = FindSlowLinks(log, rounds, thresholds);
   const Known known = KnownOf(log, rounds);
   for (incident::Finding& link : links.findings) link.price.at_least = !known.all;
   std::ranges::move(links.findings, std::back_inserter(verdict.findings));
   for (incident::Finding& finding : verdict.findings) finding.price.ranks = RanksOf(log);
-  verdict.too_short = TooShort(rounds, known);
-  if (verdict.too_short.empty()) verdict.too_short = std::move(links.too_few);
+  std::string of_groups = std::exchange(verdict.too_short, TooShort(rounds, known));
+  for (std::string* less : {&links.too_few, &of_groups})
+    if (verdict.too_short.empty()) verdict.too_short = std::move(*less);
   return verdict;
 }
 

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/base/median.h"
@@ -24,9 +26,12 @@ struct Meeting {
   int64_t at_ns = 0;
 };
 
-std::map<std::pair<uint32_t, int>, std::vector<Meeting>> MeetingsOf(const trace::CommLog& log, const Rounds& rounds) {
-  std::map<std::pair<uint32_t, int>, std::vector<Meeting>> meetings;  // by communicator and rank, the newest last
-  std::map<uint32_t, int64_t> before_ns;                              // by communicator: the round before ended
+using Meetings = std::map<std::pair<uint32_t, int>, std::vector<Meeting>>;  // by communicator and rank, the newest last
+
+// None: too much is lost of what groups would be compared by.
+std::optional<Meetings> MeetingsOf(const trace::CommLog& log, const Rounds& rounds) {
+  Meetings meetings;
+  std::map<uint32_t, int64_t> before_ns;  // by communicator: the round before ended
   SharedWork shared(log);
   for (const Round& round : rounds.all) {
     std::vector<int64_t> alone, came;
@@ -48,7 +53,7 @@ std::map<std::pair<uint32_t, int>, std::vector<Meeting>> MeetingsOf(const trace:
           {static_cast<double>(beyond[i]), static_cast<double>(waited), length, round.began_ns});
     }
   }
-  if (!shared.IsWhole()) meetings.clear();
+  if (!shared.IsWhole()) return std::nullopt;
   return meetings;
 }
 
@@ -75,11 +80,29 @@ struct Slow {
   int64_t since_ns;
 };
 
-// By rank: who is late nearly every time.
-std::map<int, Slow> SlowOf(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds) {
-  std::map<int, Slow> slow;
-  for (const auto& [of, all] : MeetingsOf(log, rounds)) {
+struct Judged {
+  std::map<int, Slow> slow;  // by rank: who is late nearly every time
+  size_t most_steps = 0;     // of a communicator in which hosts meet
+};
+
+// By communicator: whether hosts meet in it.
+std::vector<bool> AreOfSeveralHosts(const trace::CommLog& log) {
+  std::vector<bool> several;
+  for (const trace::Communicator& communicator : log.communicators) {
+    std::set<std::string_view> hosts;
+    for (const int rank : communicator.ranks)
+      if (const auto host = log.hosts.find(rank); host != log.hosts.end()) hosts.insert(host->second);
+    several.push_back(hosts.size() > 1);
+  }
+  return several;
+}
+
+Judged SlowOf(const Meetings& meetings, const trace::CommLog& log, const CommThresholds& thresholds) {
+  const std::vector<bool> several_hosts = AreOfSeveralHosts(log);
+  Judged judged;
+  for (const auto& [of, all] : meetings) {
     const std::vector<Meeting> steps = ByStep(all);
+    if (several_hosts[of.first]) judged.most_steps = std::max(judged.most_steps, steps.size());
     if (steps.size() < kTimes) continue;
     const std::span<const Meeting> newest = std::span(steps).last(kTimes);
     std::vector<double> beyond, waited;
@@ -98,14 +121,15 @@ std::map<int, Slow> SlowOf(const trace::CommLog& log, const Rounds& rounds, cons
     };
     const double share = share_of(&Meeting::beyond_ns), waits = share_of(&Meeting::waited_ns);
     if (!often(beyond) || !often(waited) || std::min(share, waits) < thresholds.slow_share) continue;
-    Slow& one = slow[of.second];
+    Slow& one = judged.slow[of.second];
     if (share > one.share) one = {share, waits, newest.front().at_ns};
   }
-  return slow;
+  return judged;
 }
 
-// All ranks of a group, or host, that are late by about as much.
-std::set<int> GroupOf(int rank, const std::map<int, Slow>& slow, const trace::CommLog& log) {
+// All ranks of a group, or host, that are late by about as much; stages of one pipeline are so for each other's sake.
+std::set<int> GroupOf(int rank, const std::map<int, Slow>& slow, const trace::CommLog& log,
+                      const std::vector<bool>& alike) {
   const auto is_like = [&](int other) {
     const auto found = slow.find(other);
     constexpr double kAlike = 1.5;
@@ -117,13 +141,22 @@ std::set<int> GroupOf(int rank, const std::map<int, Slow>& slow, const trace::Co
     if (ranks.size() >= 2 && std::ranges::find(ranks, rank) != ranks.end() && std::ranges::all_of(ranks, is_like))
       group.insert(ranks.begin(), ranks.end());
   };
-  for (const trace::Communicator& communicator : log.communicators) add(communicator.ranks);
+  for (size_t i = 0; i < alike.size(); ++i)
+    if (alike[i]) add(log.communicators[i].ranks);
   const auto host = log.hosts.find(rank);
   std::vector<int> of_host;
   for (const auto& [other, name] : log.hosts)
     if (host != log.hosts.end() && name == host->second) of_host.push_back(other);
   add(of_host);
   return group;
+}
+
+// Whether ranks share hosts, of which none has more than half of the job.
+bool HasHosts(const trace::CommLog& log) {
+  std::map<std::string_view, size_t> of_hosts;
+  for (const auto& [rank, host] : log.hosts) ++of_hosts[host];
+  return std::ranges::any_of(of_hosts,
+                             [&](const auto& one) { return one.second >= 2 && 2 * one.second <= log.reported.size(); });
 }
 
 std::vector<incident::Suspect> SuspectsOf(const std::set<int>& group, const trace::CommLog& log) {
@@ -138,20 +171,52 @@ std::vector<incident::Suspect> SuspectsOf(const std::set<int>& group, const trac
   return suspects;
 }
 
+// Whose stages wait for each other in pipelines, all of them, may be late by one's doing: that of the one that is late
+// for longest.
+class NamedPipelines {
+ public:
+  explicit NamedPipelines(const trace::CommLog& log) : pipelines_(PipelinesOf(log)) {}
+
+  // Whether no group before has a rank of a pipeline of these.
+  bool Add(const std::set<int>& group) {
+    std::set<int> own;
+    for (const int rank : group)
+      if (const auto of = pipelines_.find(rank); of != pipelines_.end()) own.insert(of->second);
+    const bool is_new = std::ranges::none_of(own, [&](int pipeline) { return named_.contains(pipeline); });
+    named_.insert(own.begin(), own.end());
+    return is_new;
+  }
+
+ private:
+  std::map<int, int> pipelines_;
+  std::set<int> named_;
+};
+
 }  // namespace
 
-std::vector<SlowGroup> FindSlowGroups(const trace::CommLog& log, const Rounds& rounds,
-                                      const CommThresholds& thresholds) {
-  std::map<int, Slow> slow = SlowOf(log, rounds, thresholds);
+SlowGroups FindSlowGroups(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds) {
+  const std::vector<bool> alike = AreAlike(log);
+  const bool has_hosts = HasHosts(log);
+  const std::optional<Meetings> meetings = MeetingsOf(log, rounds);
+  if (!meetings && !has_hosts) return {};
+  if (!meetings)
+    return {{}, "more than one collective of a thousand is lost: whether all ranks of a host are slow can't be told"};
+  auto [slow, most_steps] = SlowOf(*meetings, log, thresholds);
+  if (most_steps < kTimes && has_hosts)
+    return {{},
+            fmt::format("{} steps known: whether all ranks of a host are slow can't be told of fewer than {}",
+                        most_steps, kTimes)};
   if (2 * slow.size() > log.reported.size()) return {};  // then it is the others that are fast
   std::vector<SlowGroup> groups;
+  NamedPipelines pipelines(log);
   while (!slow.empty()) {
     const auto worst = std::ranges::max_element(slow, {}, [](const auto& one) { return one.second.share; });
     const auto [rank, one] = *worst;
-    const std::set<int> group = GroupOf(rank, slow, log);
+    const std::set<int> group = GroupOf(rank, slow, log, alike);
     slow.erase(rank);
     if (group.empty()) continue;
     for (const int member : group) slow.erase(member);
+    if (!pipelines.Add(group)) continue;
     incident::Finding finding;
     finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
     finding.suspects = SuspectsOf(group, log);
@@ -166,7 +231,7 @@ std::vector<SlowGroup> FindSlowGroups(const trace::CommLog& log, const Rounds& r
                                     100 * one.waited, kTimes - kNotThen, kTimes)};
     groups.push_back({group, std::move(finding)});
   }
-  return groups;
+  return {std::move(groups), ""};
 }
 
 }  // namespace lockstep::detect

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <set>
+#include <string>
 #include <vector>
 
 #include "lockstep/detect/comm_rounds.h"
@@ -15,7 +16,10 @@ struct SlowGroup {
   std::set<int> ranks;
   incident::Finding finding;
 };
-std::vector<SlowGroup> FindSlowGroups(const trace::CommLog& log, const Rounds& rounds,
-                                      const CommThresholds& thresholds);
+struct SlowGroups {
+  std::vector<SlowGroup> groups;
+  std::string too_few;  // where there are none: why that does not say that none is slow; empty: it does
+};
+SlowGroups FindSlowGroups(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds);
 
 }  // namespace lockstep::detect

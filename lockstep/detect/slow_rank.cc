@@ -13,6 +13,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "lockstep/base/median.h"
 #include "lockstep/detect/shared_work.h"
 
@@ -170,42 +171,54 @@ void TakeWaitsOut(const Spans& common, ByRank& of_ranks) {
     }
 }
 
-// Over how many hosts a communicator goes, and how many members it has.
-std::pair<size_t, size_t> ReachOf(const trace::Communicator& communicator, const trace::CommLog& log) {
-  std::set<std::string_view> hosts;
-  for (const int rank : communicator.ranks)
-    if (const auto host = log.hosts.find(rank); host != log.hosts.end()) hosts.insert(host->second);
-  return {hosts.size(), communicator.ranks.size()};
-}
-
-// What the job loses: how long the group waits that reaches furthest of those that wait for it at all. A nearer one may
-// wait for longer, while the others are still at work, as in a pipeline that has slack. Stages of one pipeline come at
-// different times, whoever is slow: where they meet counts only if there are no other groups.
-double LostByAll(const Excess& excess, const trace::CommLog& log) {
-  constexpr double kAtAll = 8;  // this part of what the group waits that waits longest
-  const std::vector<bool> alike = AreAlike(log);
-  absl::btree_map<uint32_t, double> waits = excess.waited_share;
-  absl::erase_if(waits, [&](const auto& one) { return !alike[one.first]; });
-  if (waits.empty()) waits = excess.waited_share;
-  double longest = 0, lost = 0;
-  for (const auto& [communicator, waited] : waits) longest = std::max(longest, waited);
-  std::pair<size_t, size_t> furthest;
-  for (const auto& [communicator, waited] : waits) {
-    const std::pair reach = ReachOf(log.communicators[communicator], log);
-    if (waited * kAtAll < longest || reach < furthest) continue;
-    lost = reach > furthest ? waited : std::max(lost, waited);
-    furthest = reach;
+// What the job loses by a rank.
+class JobLoss {
+ public:
+  explicit JobLoss(const trace::CommLog& log) : alike_(AreAlike(log)) {
+    for (const trace::Communicator& communicator : log.communicators) reach_.push_back(ReachOf(communicator, log));
   }
-  return lost;
-}
+
+  // How long the group waits that reaches furthest of those that wait for it at all. A nearer one may wait for longer,
+  // while the others are still at work, as in a pipeline that has slack. Stages of one pipeline come at different
+  // times, whoever is slow: where they meet counts only if there are no other groups.
+  double Of(const Excess& excess) const {
+    constexpr double kAtAll = 8;  // this part of what the group waits that waits longest
+    absl::btree_map<uint32_t, double> waits = excess.waited_share;
+    absl::erase_if(waits, [&](const auto& one) { return !alike_[one.first]; });
+    if (waits.empty()) waits = excess.waited_share;
+    double longest = 0, lost = 0;
+    for (const auto& [communicator, waited] : waits) longest = std::max(longest, waited);
+    Reach furthest;
+    for (const auto& [communicator, waited] : waits) {
+      const Reach& reach = reach_[communicator];
+      if (waited * kAtAll < longest || reach < furthest) continue;
+      lost = reach > furthest ? waited : std::max(lost, waited);
+      furthest = reach;
+    }
+    return lost;
+  }
+
+ private:
+  using Reach = std::pair<size_t, size_t>;  // over how many hosts a communicator goes, and how many members it has
+
+  static Reach ReachOf(const trace::Communicator& communicator, const trace::CommLog& log) {
+    absl::flat_hash_set<std::string_view> hosts;
+    for (const int rank : communicator.ranks)
+      if (const auto host = log.hosts.find(rank); host != log.hosts.end()) hosts.insert(host->second);
+    return {hosts.size(), communicator.ranks.size()};
+  }
+
+  std::vector<bool> alike_;   // by communicator
+  std::vector<Reach> reach_;  // the same
+};
 
 double ShareOf(int64_t part_ns, int64_t whole_ns) {
   return static_cast<double>(part_ns) / static_cast<double>(whole_ns);
 }
 
 // Of a rank that is late by itself for `share` of the time.
-incident::Price PriceOf(const Excess& excess, double share, const trace::CommLog& log) {
-  return {.share = std::min(share, LostByAll(excess, log)), .at_least = excess.at_least};
+incident::Price PriceOf(const Excess& excess, double share, const JobLoss& loss) {
+  return {.share = std::min(share, loss.Of(excess)), .at_least = excess.at_least};
 }
 
 // Nor is it what all ranks of a slow group take longer for: the lower median of them.
@@ -245,8 +258,8 @@ size_t SinceSpan(const Often& often_ns, int64_t whole, const CommThresholds& thr
 // For want of data: a rank that waits longer than the others, and that they wait for; or all alike.
 class DataFindings {
  public:
-  DataFindings(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds)
-      : log_(log), rounds_(rounds), thresholds_(thresholds), whole_(rounds.length_ns()) {}
+  DataFindings(const trace::CommLog& log, const Rounds& rounds, const JobLoss& loss, const CommThresholds& thresholds)
+      : log_(log), rounds_(rounds), loss_(loss), thresholds_(thresholds), whole_(rounds.length_ns()) {}
 
   std::vector<incident::Finding> Find(const ByRank& of_ranks, const Spans& common) {
     FindCommon(of_ranks, common);
@@ -280,7 +293,7 @@ class DataFindings {
     const double waited_for = ShareOf(excess.waited_for(), whole_);
     const size_t since = SinceSpan(beyond, whole_, thresholds_);
     if (share < thresholds_.slow_share || waited_for < thresholds_.slow_share / 2 || since == kSpans) return;
-    Add({incident::SuspectRank(RankId(rank))}, PriceOf(excess, share, log_), since,
+    Add({incident::SuspectRank(RankId(rank))}, PriceOf(excess, share, loss_), since,
         {fmt::format("{:.1f} % of the time rank {} waited for {}", 100 * ShareOf(Sum(waited.ns), whole_), rank,
                      waited.sources.Text()),
          fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for,
@@ -301,6 +314,7 @@ class DataFindings {
 
   const trace::CommLog& log_;
   const Rounds& rounds_;
+  const JobLoss& loss_;
   const CommThresholds& thresholds_;
   const int64_t whole_;
   std::vector<incident::Finding> findings_;
@@ -314,9 +328,10 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
   ByRank of_ranks = ExcessOfRanks(rounds);
   if (of_ranks.empty()) return {};
   const int64_t whole = rounds.length_ns();
+  const JobLoss loss(log);
   AddWaits(log, rounds, of_ranks);
   const Spans common = WaitedInCommon(of_ranks);
-  std::vector<incident::Finding> findings = DataFindings(log, rounds, thresholds).Find(of_ranks, common);
+  std::vector<incident::Finding> findings = DataFindings(log, rounds, loss, thresholds).Find(of_ranks, common);
   TakeWaitsOut(common, of_ranks);
   TakeGroupsOut(groups, of_ranks);
   const Spread spread = SpreadOf(of_ranks, whole);
@@ -335,7 +350,7 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
     finding.suspects = {incident::SuspectRank(RankId(rank))};
     finding.certain = log.doubt.empty();
     finding.probe = log.doubt;
-    finding.price = PriceOf(excess, share, log);
+    finding.price = PriceOf(excess, share, loss);
     finding.since = Nanos{rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans)};
     finding.evidence = {
         fmt::format("{:.1f} % of the time rank {} was by itself for longer than the others before they met",

@@ -1,0 +1,88 @@
+// Hosts all of whose ranks are slow alike.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/detect/comm_hang.h"
+#include "lockstep/detect/look_back.h"
+#include "lockstep/detect/telemetry_job.h"
+#include "lockstep/trace/trails.h"
+
+namespace lockstep::detect {
+namespace {
+
+using incident::Finding;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<Finding> Diagnose(const synth::TelemetryShape& shape, const std::string& faults, double seconds = 200) {
+  return DiagnoseCommunication(trace::JoinTrails(Take(shape, faults, seconds))).findings;
+}
+
+const synth::TelemetryShape kHosts{.layout = {.tp = 8, .dp = 8}, .forward = Seconds{0.01}, .backward = Seconds{0.02}};
+
+TEST(SlowGroups, AreNamedWithTheirPriceLive) {
+  for (const auto& [tp, dp] : {std::pair{8, 8}, {2, 16}}) {
+    const synth::TelemetryShape shape{
+        .layout = {.tp = tp, .dp = dp}, .microbatches = 16, .forward = Seconds{0.03}, .backward = Seconds{0.06}};
+    std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(8, 16, 1.3), 200);
+    const double lost = 1 - StepsPerSecond(snapshots) / StepsPerSecond(Take(shape, {}, 200));
+    ThinForALook(snapshots, 150);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
+    EXPECT_EQ(NamesOf(findings[0]), std::vector<std::string>{"node1"});
+    EXPECT_NEAR(findings[0].price.share, lost, 0.15 * lost) << TextOf(findings);
+  }
+}
+
+// Each of its ranks is late by itself too where, as with the optimizer, the next collective is one of others.
+TEST(SlowGroups, AreNamedInPlaceOfEachOfTheirRanks) {
+  const synth::TelemetryShape shape{.layout = {.tp = 8, .dp = 8}, .forward = Seconds{0.01}, .backward = Seconds{0.02}};
+  std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(8, 16, 1.5), 200);
+  const double lost = 1 - StepsPerSecond(snapshots) / StepsPerSecond(Take(shape, {}, 200));
+  const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+  ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
+  EXPECT_EQ(NamesOf(findings[0]), std::vector<std::string>{"node1"});
+  EXPECT_NEAR(findings[0].price.share, lost, 0.35 * lost);
+  EXPECT_TRUE(findings[0].price.at_least);
+}
+
+// It costs the job more than the rank does.
+TEST(SlowGroups, AreNamedBesideASlowRank) {
+  const std::vector<Finding> findings = Diagnose(kHosts, SlowRanks(8, 16, 1.5) + "slow_rank:rank=30,factor=1.3");
+  ASSERT_EQ(findings.size(), 2u) << TextOf(findings);
+  EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node1"));
+  EXPECT_THAT(NamesOf(findings[1]), ElementsAre("30"));
+  EXPECT_GT(findings[0].price.share, findings[1].price.share);
+}
+
+TEST(SlowGroups, AreNamedBesideTheSlowestOfTheirRanks) {
+  const std::vector<Finding> findings =
+      Diagnose(kHosts, SlowRanks(8, 9, 1.5) + SlowRanks(9, 10, 1.7) + SlowRanks(10, 16, 1.5));
+  ASSERT_EQ(findings.size(), 2u) << TextOf(findings);
+  EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node1"));
+  EXPECT_THAT(NamesOf(findings[1]), ElementsAre("9"));
+}
+
+// The other stages of its pipelines wait for it in receives, and are late with their gradients.
+TEST(SlowGroups, AreNamedWithoutThoseThatWaitForThem) {
+  for (const auto& [tp, dp, pp] : {std::tuple{2, 8, 2}, {4, 4, 4}})
+    for (const int host : {0, 1}) {
+      const synth::TelemetryShape shape{.layout = {.tp = tp, .dp = dp, .pp = pp},
+                                        .microbatches = 12,
+                                        .forward = Seconds{0.03},
+                                        .backward = Seconds{0.06}};
+      const std::vector<Finding> findings = Diagnose(shape, SlowRanks(8 * host, 8 * host + 8, 1.5));
+      ASSERT_EQ(findings.size(), 1u) << pp << " " << host << TextOf(findings);
+      EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node" + std::to_string(host)));
+    }
+}
+
+TEST(SlowGroups, AreNotKnownOfAFewSteps) {
+  const synth::TelemetryShape shape{.layout = {.tp = 8, .dp = 8}, .microbatches = 12};
+  const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(Take(shape, "", 40)));
+  EXPECT_TRUE(diagnosis.findings.empty()) << TextOf(diagnosis.findings);
+  EXPECT_THAT(diagnosis.too_short, HasSubstr("all ranks of a host are slow can't be told of fewer than 20"));
+}
+
+}  // namespace
+}  // namespace lockstep::detect
