@@ -91,18 +91,15 @@ class Collector {
     kinds_.clear();
     std::set<int64_t> records;
     bool some_ended = false;
-    int64_t dumped_ns = -1;
+    ToldMoment told;
     for (const Json& entry : entries) {
       Take(rank, entry, name_of_id);
       records.insert(IntegerAt(entry, "record_id", INT64_MAX));
-      const bool ended = StateOf(TextAt(entry, "state")) == OpState::kCompleted;
-      some_ended = some_ended || ended;
-      // The watchdog has retired what ended before the last tenth of a second; the end of the rest the dump saw itself.
-      if (ended && !BooleanAt(entry, "retired", true))
-        dumped_ns = std::max(dumped_ns, IntegerAt(entry, "time_discovered_completed_ns", -1));
+      some_ended = some_ended || StateOf(TextAt(entry, "state")) == OpState::kCompleted;
+      told.Take(entry);
     }
     const bool open_alone = !some_ended && LacksEnded(records, dump);
-    DumpMoment moment = MomentOf(written_ns, dumped_ns);
+    DumpMoment moment = MomentOf(written_ns, told.Ns());
     if (open_alone) EndBatches(records, At(dump, "pg_status"));
     destroyed_.Drop(rank, id_of_, log_);
     if (!entries.empty() && unreadable_ - unreadable == entries.size())
