@@ -226,8 +226,13 @@ class Collector {
   uint32_t FunctionOf(std::string name) {
     for (const std::string_view backend : kBackends)
       if (name.starts_with(backend)) name.erase(0, backend.size());
-    const auto [found, is_new] = functions_.emplace(name, static_cast<uint32_t>(log_.functions.size()));
-    if (is_new) log_.functions.push_back(name);
+    return IndexOf(name, functions_, log_.functions);
+  }
+
+  static uint32_t IndexOf(const std::string& text, std::map<std::string, uint32_t>& known,
+                          std::vector<std::string>& all) {
+    const auto [found, is_new] = known.emplace(text, static_cast<uint32_t>(all.size()));
+    if (is_new) all.push_back(text);
     return found->second;
   }
 
@@ -251,7 +256,7 @@ class Collector {
     op.created_ns = IntegerAt(entry, "time_created_ns", -1);
     op.state = StateOf(TextAt(entry, "state"));
     op.function = FunctionOf(TextAt(entry, "profiling_name"));
-    op.shape = ShapeOf(entry);
+    op.shape = IndexOf(ShapeOf(entry), shapes_, log_.shapes);
     const std::string& function = log_.functions[op.function];
     const int64_t collective = IntegerAt(entry, "collective_seq_id", IntegerAt(entry, "seq_id", -1));
     const int64_t transfer = IntegerAt(entry, "p2p_seq_id", -1);
@@ -389,7 +394,7 @@ class Collector {
   std::map<std::pair<std::string, std::vector<int>>, uint32_t> index_;
   std::map<std::string, uint32_t> index_of_name_;  // the same, of the dump that is being read: a list may be long
   std::set<std::vector<int>> worlds_;              // of default groups, ascending, each once
-  std::map<std::string, uint32_t> functions_;
+  std::map<std::string, uint32_t> functions_, shapes_ = {{"", 0}};
   int64_t batches_ = 0;
   uint64_t unreadable_ = 0, without_peer_ = 0;
 };

@@ -61,7 +61,9 @@ TEST_F(FlightRecorder, TakesOpsGroupsAndCounters) {
   EXPECT_EQ(log.ops[0].state, OpState::kCompleted);
   EXPECT_EQ(log.ops[1].state, OpState::kStarted);
   EXPECT_EQ(log.ops[1].sequence, 12);
-  EXPECT_EQ(log.ops[1].shape, "[4,2] Float");
+  EXPECT_EQ(log.shapes[log.ops[1].shape], "[4,2] Float");
+  EXPECT_EQ(log.ops[0].shape, log.ops[1].shape);
+  EXPECT_EQ(log.ops[2].shape, 0U);
   EXPECT_EQ(log.ops[2].direction, Direction::kReceive);
   EXPECT_EQ(log.ops[2].peer, 3) << "the rank of the job at place 0 of the group";
   EXPECT_EQ(log.ops[2].created_ns, -1);

@@ -18,8 +18,7 @@ namespace {
 
 // What a rank calls a collective, with the shape where all must bring the same.
 struct Call {
-  uint32_t function = 0;
-  std::string shape;
+  uint32_t function = 0, shape = 0;
   bool needed_all = false;  // it has ended on a rank, which it does on none before all have launched it
 };
 using Calls = std::map<int64_t, Call>;  // by their numbers
@@ -77,7 +76,7 @@ void FillUnknownMembers(CommLog& log) {
     Calls& calls = users[op.communicator][op.rank];
     if (op.direction != Direction::kCollective) continue;
     const bool needs_all = NeedsAll(log.functions[op.function]);
-    calls[op.sequence] = {op.function, needs_all ? op.shape : "", needs_all && op.state == OpState::kCompleted};
+    calls[op.sequence] = {op.function, needs_all ? op.shape : 0, needs_all && op.state == OpState::kCompleted};
   }
   std::map<std::pair<uint32_t, int>, uint32_t> moved;
   for (const auto& [communicator, calls_of] : users) {
