@@ -98,7 +98,7 @@ std::vector<Finding> FindMismatches(const Standing& standing) {
       if (op->direction != Direction::kCollective) continue;
       const std::string& function = log.functions[op->function];
       calls[{op->communicator, op->sequence}].push_back(
-          {IsOneOf(kEven, function) ? function + " " + op->shape : function, rank});
+          {IsOneOf(kEven, function) ? function + " " + log.shapes[op->shape] : function, rank});
     }
   std::vector<Finding> findings;
   std::set<uint32_t> told;  // what comes behind the first mismatch of a communicator follows from it
@@ -148,15 +148,15 @@ void FindOtherAmounts(const Standing& standing, std::vector<Finding>& findings) 
     for (const CommOp* op : ops) {
       if (op->direction == Direction::kCollective || op->peer < 0) continue;
       const CommOp* other = standing.OtherEnd(*op);
-      if (other == nullptr || op->shape.empty() || other->shape.empty() ||
-          AmountOf(op->shape) == AmountOf(other->shape))
-        continue;
+      if (other == nullptr || op->shape == 0 || other->shape == 0) continue;
+      const std::string &shape = log.shapes[op->shape], &theirs = log.shapes[other->shape];
+      if (AmountOf(shape) == AmountOf(theirs)) continue;
       if (!told.emplace(op->communicator, std::min(rank, op->peer), std::max(rank, op->peer)).second) continue;
       Finding finding;
       finding.syndrome = Syndrome::kMismatched;
       finding.suspects = Suspects({std::min(rank, op->peer), std::max(rank, op->peer)});
-      finding.evidence = {fmt::format("rank {} is in {}, of {}; it is of {} on rank {}", rank, NameOf(log, *op),
-                                      op->shape, other->shape, op->peer)};
+      finding.evidence = {fmt::format("rank {} is in {}, of {}; it is of {} on rank {}", rank, NameOf(log, *op), shape,
+                                      theirs, op->peer)};
       finding.probe = "the sends and receives that both launched before, in their order";
       findings.push_back(std::move(finding));
     }

@@ -359,7 +359,7 @@ TEST(CommHang, AnotherCollectiveOrSizeIsAMismatch) {
   Job pair;
   const uint32_t both = pair.AddGroup({0, 1});
   for (int rank = 0; rank < 2; ++rank) pair.Collectives(both, rank, 9, 10);
-  pair.log().ops.back().shape = "[9] Float";
+  pair.Shape("[9] Float");
   diagnosis = pair.Diagnose();
   ASSERT_EQ(diagnosis.findings.size(), 1U);
   EXPECT_EQ(diagnosis.findings[0].suspects.size() + diagnosis.findings[0].ambiguous_with.size(), 2U);

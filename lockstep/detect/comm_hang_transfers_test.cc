@@ -263,7 +263,7 @@ TEST(CommHang, TransfersOfDifferentSizeAreAMismatch) {
   const uint32_t pipe = job.AddGroup({0, 1});
   for (const OpState state : {OpState::kCompleted, OpState::kScheduled}) {
     job.Transfer(pipe, 0, Direction::kSend, 1, OpState::kCompleted);
-    job.log().ops.back().shape = state == OpState::kCompleted ? "[2,4] Float" : "[4] Float";
+    job.Shape(state == OpState::kCompleted ? "[2,4] Float" : "[4] Float");
     job.Transfer(pipe, 1, Direction::kReceive, 0, state);
   }
   EXPECT_NE(job.Diagnose().findings.at(0).syndrome, Syndrome::kMismatched) << "which belong together?";
@@ -274,8 +274,7 @@ TEST(CommHang, TransfersOfDifferentSizeAreAMismatch) {
   EXPECT_THAT(Named(diagnosis), ElementsAre(0, 1));
   EXPECT_THAT(diagnosis.findings[0].evidence, ElementsAre(HasSubstr("of [8] Float; it is of [4] Float on rank 0")));
   EXPECT_FALSE(diagnosis.findings[0].certain);
-  for (trace::CommOp& op : job.log().ops)
-    if (op.shape == "[4] Float") op.shape = "[4,2] Float";
+  std::ranges::replace(job.log().shapes, "[4] Float", "[4,2] Float");
   EXPECT_EQ(job.Diagnose().findings.at(0).syndrome, Syndrome::kCommunicationHang) << "as many elements";
 }
 

@@ -13,6 +13,7 @@ namespace lockstep::detect {
 // Ranks of a job and what they launched.
 class Job {
  public:
+  Job() { log_.shapes = {"", "[8] Float"}; }
   uint32_t AddGroup(std::vector<int> ranks) {
     log_.communicators.push_back({std::to_string(log_.communicators.size()), "", std::move(ranks)});
     return static_cast<uint32_t>(log_.communicators.size() - 1);
@@ -35,7 +36,7 @@ class Job {
     op.sequence = sequence;
     op.order = order_++;
     op.function = function;
-    op.shape = "[8] Float";
+    op.shape = 1;
     op.created_ns = 1'000 + op.order;
     op.state = state;
     log_.ops.push_back(op);
@@ -45,6 +46,11 @@ class Job {
     Add(group, rank, 0, direction == trace::Direction::kSend ? "send" : "recv", state);
     log_.ops.back().direction = direction;
     log_.ops.back().peer = peer;
+  }
+  // Of the op that was added last.
+  void Shape(const std::string& shape) {
+    log_.ops.back().shape = static_cast<uint32_t>(log_.shapes.size());
+    log_.shapes.push_back(shape);
   }
   // Transfers that run together: each with its direction and peer.
   void Batch(uint32_t group, int rank, const std::vector<std::pair<trace::Direction, int>>& transfers,

@@ -42,6 +42,7 @@ struct CommOp {
   int peer = -1;          // rank of the job; of a send or receive whose peer is known
   uint32_t function = 0;  // index: "all_reduce"
   int waits_for = -1;     // rank whose message it waited for when the log was taken
+  uint32_t shape = 0;     // index, of what goes in, with its type: "[4096,1] BFloat16"; 0 unknown
   Direction direction = Direction::kCollective;
   OpState state = OpState::kScheduled;
   bool ring = false;           // known to be one: each member hears from one other alone
@@ -59,7 +60,6 @@ struct CommOp {
   int64_t held_up_ns = -1;   // of a send or receive: the rank waited for it until it ended; -1 unknown
   uint64_t bytes = 0;        // that the rank sent for it; 0 unknown
   int64_t messages = -1;     // that it had waited for by the time when the log was taken; -1 unknown
-  std::string shape;         // of what goes in, with its type; "" unknown
 };
 
 // What a rank's messages of one op to or from one peer came to.
@@ -88,7 +88,8 @@ struct CommCount {
 struct CommLog {
   std::vector<Communicator> communicators;
   std::vector<std::string> functions;
-  std::vector<int> reported;  // ranks that told anything, ascending
+  std::vector<std::string> shapes = {""};  // few, of very many ops
+  std::vector<int> reported;               // ranks that told anything, ascending
   std::vector<CommOp> ops;
   std::vector<CommTransfer> transfers;
   std::vector<CommCount> counts;
@@ -108,8 +109,9 @@ struct CommLog {
   std::map<int, std::string> processes;  // of ranks, to be told with them: "GPU 2 of process 71 on 10.0.0.1"
   // Where ranks are not known to be the job's: of what their numbers are, "communicator 0xa". Empty: they are.
   std::string numbered_in;
-  std::string
-      doubt;  // what would show that a rank was not by itself, but waited where the log has nothing; empty: nothing
+  // What would show that a rank was not by itself, but waited where the log has nothing, or that one is in another
+  // group than it is taken to be in; empty: nothing.
+  std::string doubt;
   std::string blind_spot;  // what such a log can't show; empty: nothing worth a word
   std::vector<Counter> counters;
   // What could not be read, with the reason; the ranks, where their names tell them, are not among those that reported.

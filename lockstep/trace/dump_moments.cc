@@ -7,6 +7,8 @@
 #include <limits>
 #include <string_view>
 
+#include "lockstep/base/json_at.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -109,6 +111,13 @@ class Finder {
 };
 
 }  // namespace
+
+void ToldMoment::Take(const Json& entry) {
+  before_ns_ = std::max(before_ns_, IntegerAt(entry, "time_created_ns", -1));
+  int64_t& known_ns = BooleanAt(entry, "retired", true) ? before_ns_ : seen_ns_;
+  for (const char* key : {"time_discovered_started_ns", "time_discovered_completed_ns"})
+    known_ns = std::max(known_ns, IntegerAt(entry, key, -1));
+}
 
 bool NeedsAll(const std::string& function) {
   constexpr std::array<std::string_view, 6> kWords = {"all_reduce", "allreduce",      "all_gather",

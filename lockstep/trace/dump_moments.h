@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/report.h"
 #include "lockstep/trace/comm_log.h"
 
 namespace lockstep::trace {
@@ -19,6 +20,18 @@ struct DumpMoment {
   int64_t dumped_ns = -1;                   // the same, as the dump tells itself; -1: not told
   int64_t newest_ns = -1;                   // what the rank launched last, wall time; -1: not told
   const std::vector<int>* world = nullptr;  // the default group's ranks, ascending; each list once; null: not told
+};
+
+// When a dump of torch's Flight Recorder was written, as it tells itself. The watchdog has retired what ended before
+// the last tenth of a second; when the rest began and ended the dump saw, at that moment. What it tells to have been
+// known or launched later than this shows that an earlier dump had noted it.
+class ToldMoment {
+ public:
+  void Take(const Json& entry);
+  int64_t Ns() const { return seen_ns_ < before_ns_ ? -1 : seen_ns_; }  // -1: not told
+
+ private:
+  int64_t seen_ns_ = -1, before_ns_ = -1;  // by a dump; what is older than the dump
 };
 
 struct DumpsApart {

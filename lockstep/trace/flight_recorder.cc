@@ -91,18 +91,15 @@ class Collector {
     kinds_.clear();
     std::set<int64_t> records;
     bool some_ended = false;
-    int64_t dumped_ns = -1;
+    ToldMoment told;
     for (const Json& entry : entries) {
       Take(rank, entry, name_of_id);
       records.insert(IntegerAt(entry, "record_id", INT64_MAX));
-      const bool ended = StateOf(TextAt(entry, "state")) == OpState::kCompleted;
-      some_ended = some_ended || ended;
-      // The watchdog has retired what ended before the last tenth of a second; the end of the rest the dump saw itself.
-      if (ended && !BooleanAt(entry, "retired", true))
-        dumped_ns = std::max(dumped_ns, IntegerAt(entry, "time_discovered_completed_ns", -1));
+      some_ended = some_ended || StateOf(TextAt(entry, "state")) == OpState::kCompleted;
+      told.Take(entry);
     }
     const bool open_alone = !some_ended && LacksEnded(records, dump);
-    DumpMoment moment = MomentOf(written_ns, dumped_ns);
+    DumpMoment moment = MomentOf(written_ns, told.Ns());
     if (open_alone) EndBatches(records, At(dump, "pg_status"));
     destroyed_.Drop(rank, id_of_, log_);
     if (!entries.empty() && unreadable_ - unreadable == entries.size())
@@ -229,8 +226,13 @@ class Collector {
   uint32_t FunctionOf(std::string name) {
     for (const std::string_view backend : kBackends)
       if (name.starts_with(backend)) name.erase(0, backend.size());
-    const auto [found, is_new] = functions_.emplace(name, static_cast<uint32_t>(log_.functions.size()));
-    if (is_new) log_.functions.push_back(name);
+    return IndexOf(name, functions_, log_.functions);
+  }
+
+  static uint32_t IndexOf(const std::string& text, std::map<std::string, uint32_t>& known,
+                          std::vector<std::string>& all) {
+    const auto [found, is_new] = known.emplace(text, static_cast<uint32_t>(all.size()));
+    if (is_new) all.push_back(text);
     return found->second;
   }
 
@@ -254,7 +256,7 @@ class Collector {
     op.created_ns = IntegerAt(entry, "time_created_ns", -1);
     op.state = StateOf(TextAt(entry, "state"));
     op.function = FunctionOf(TextAt(entry, "profiling_name"));
-    op.shape = ShapeOf(entry);
+    op.shape = IndexOf(ShapeOf(entry), shapes_, log_.shapes);
     const std::string& function = log_.functions[op.function];
     const int64_t collective = IntegerAt(entry, "collective_seq_id", IntegerAt(entry, "seq_id", -1));
     const int64_t transfer = IntegerAt(entry, "p2p_seq_id", -1);
@@ -392,7 +394,7 @@ class Collector {
   std::map<std::pair<std::string, std::vector<int>>, uint32_t> index_;
   std::map<std::string, uint32_t> index_of_name_;  // the same, of the dump that is being read: a list may be long
   std::set<std::vector<int>> worlds_;              // of default groups, ascending, each once
-  std::map<std::string, uint32_t> functions_;
+  std::map<std::string, uint32_t> functions_, shapes_ = {{"", 0}};
   int64_t batches_ = 0;
   uint64_t unreadable_ = 0, without_peer_ = 0;
 };

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
+#include "lockstep/base/report.h"
 #include "lockstep/trace/test_trace.h"
 
 namespace lockstep::trace {
@@ -59,7 +61,9 @@ TEST_F(FlightRecorder, TakesOpsGroupsAndCounters) {
   EXPECT_EQ(log.ops[0].state, OpState::kCompleted);
   EXPECT_EQ(log.ops[1].state, OpState::kStarted);
   EXPECT_EQ(log.ops[1].sequence, 12);
-  EXPECT_EQ(log.ops[1].shape, "[4,2] Float");
+  EXPECT_EQ(log.shapes[log.ops[1].shape], "[4,2] Float");
+  EXPECT_EQ(log.ops[0].shape, log.ops[1].shape);
+  EXPECT_EQ(log.ops[2].shape, 0U);
   EXPECT_EQ(log.ops[2].direction, Direction::kReceive);
   EXPECT_EQ(log.ops[2].peer, 3) << "the rank of the job at place 0 of the group";
   EXPECT_EQ(log.ops[2].created_ns, -1);
@@ -331,37 +335,56 @@ TEST_F(FlightRecorder, OldDumpsHaveNumbersOfGroups) {
   EXPECT_EQ(log.ops[0].sequence, 7);
 }
 
-// Each process counts the groups that it is in: of a pipeline's ends, 1 may be what is 2 in the middle.
-TEST_F(FlightRecorder, OldNumbersOfGroupsThatAreCalledOtherwiseAreOfOtherGroups) {
-  const char* functions[] = {"all_reduce", "_all_gather_base", "all_reduce", "_all_gather_base"};
-  for (int rank = 0; rank < 4; ++rank)
-    Write(fmt::format("old_{}", rank),
-          fmt::format(R"({{"version": "1.1", "entries": [{{"record_id": 0, "pg_id": 1, "seq_id": 7,
-              "profiling_name": "nccl:{}", "state": "started"}}]}})",
-                      functions[rank]));
-  const CommLog log = Read().value();
-  ASSERT_EQ(log.communicators.size(), 2U);
-  EXPECT_THAT(log.communicators[0].ranks, ElementsAre(0, 2));
-  EXPECT_THAT(log.communicators[1].ranks, ElementsAre(1, 3));
-  for (const CommOp& op : log.ops) EXPECT_EQ(op.communicator, static_cast<uint32_t>(op.rank % 2));
+// An entry of the default group: when it was launched, and when it was seen to begin or end. -1: not.
+struct Seen {
+  int64_t created_ns, started_ns, completed_ns;
+  bool retired;
+};
+std::string SeenDump(const std::vector<Seen>& all) {
+  Json entries = Json::array();
+  const auto or_null = [](int64_t ns) { return ns < 0 ? Json(nullptr) : Json(ns); };
+  for (const Seen& one : all)
+    entries.push_back({{"record_id", entries.size()},
+                       {"pg_id", 0},
+                       {"process_group", {"0", ""}},
+                       {"collective_seq_id", entries.size() + 1},
+                       {"profiling_name", "nccl:all_reduce"},
+                       {"time_created_ns", one.created_ns},
+                       {"time_discovered_started_ns", or_null(one.started_ns)},
+                       {"time_discovered_completed_ns", or_null(one.completed_ns)},
+                       {"state", one.completed_ns >= 0 ? "completed"
+                                 : one.started_ns >= 0 ? "started"
+                                                       : "scheduled"},
+                       {"retired", one.retired}});
+  return Json{{"entries", entries}}.dump();
 }
+constexpr int64_t kSecond = 1'000'000'000, kThen = 1'700'000'000 * kSecond;
 
-// What ended just before is not retired yet, and the dump itself saw it end: files may have been copied since.
-TEST_F(FlightRecorder, ADumpTellsItsMomentByWhatHasJustEnded) {
-  constexpr int64_t kSecond = 1'000'000'000, kThen = 1'700'000'000 * kSecond;
-  const auto write = [&](bool retired, int64_t under_way_ns) {
-    Write("rank_0", fmt::format(R"({{"entries": [
-        {{"record_id": 0, "pg_id": 0, "process_group": ["0", ""], "collective_seq_id": 1, "profiling_name": "nccl:all_reduce",
-          "time_created_ns": {}, "state": "completed", "time_discovered_completed_ns": {}, "retired": {}}},
-        {{"record_id": 1, "pg_id": 0, "process_group": ["0", ""], "collective_seq_id": 2, "profiling_name": "nccl:all_reduce",
-          "time_created_ns": {}, "state": "scheduled", "time_discovered_completed_ns": null, "retired": false}}]}})",
-                                kThen - kSecond, kThen, retired, kThen - under_way_ns));
+// What is not retired yet the dump itself saw begin or end: files may have been copied since.
+TEST_F(FlightRecorder, ADumpTellsItsMomentByWhatItSaw) {
+  const auto read = [&](const std::vector<Seen>& all) {
+    Write("rank_0", SeenDump(all));
     return Read().value();
   };
-  const CommLog log = write(false, kSecond / 100);
+  const Seen under_way = {kThen - kSecond / 100, -1, -1, false};
+  const CommLog log = read({{kThen - kSecond, -1, kThen, false}, under_way});
   EXPECT_TRUE(log.moving);
   EXPECT_EQ(log.ops.back().age_ns, kSecond / 100);
-  EXPECT_FALSE(write(true, kSecond / 100).moving) << "it may have ended long ago";
+  EXPECT_FALSE(read({{kThen - kSecond, -1, kThen, true}, under_way}).moving) << "it may have ended long ago";
+  const Seen begun = {kThen - kSecond / 100, kThen, -1, false};
+  EXPECT_TRUE(read({{kThen - kSecond, kThen - kSecond, kThen - kSecond / 2, true}, begun}).moving);
+}
+
+// That one was taken before this: what is told in it, too, was launched or retired later.
+TEST_F(FlightRecorder, WhatAnEarlierDumpSawIsNotTheMomentOfThis) {
+  const Seen seen_before = {kThen - kSecond, -1, kThen, false};
+  const std::vector<Seen> launched_later = {seen_before, {kThen + kSecond, -1, -1, false}};
+  const std::vector<Seen> retired_later = {
+      seen_before, {kThen - kSecond / 2, -1, kThen + kSecond, true}, {kThen - kSecond / 4, -1, -1, false}};
+  for (const std::vector<Seen>& all : {launched_later, retired_later}) {
+    Write("rank_0", SeenDump(all));
+    EXPECT_FALSE(Read()->moving) << "by the file's time it stands still";
+  }
 }
 
 TEST_F(FlightRecorder, KnowsAJobThatMovedWhenItWasDumped) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "lockstep/base/json_at.h"
 #include "lockstep/trace/ras_notes.h"
@@ -73,11 +74,10 @@ class Reader {
       for (const char* list : {"ranks", "missing_ranks"})
         for (const Json& rank : At(one, list))
           if (IntegerAt(rank, "pid", -1) >= 0) processes.insert(ProcessOf(rank));
-    const auto size = static_cast<size_t>(std::max<int64_t>(0, IntegerAt(largest, "size", 0)));
-    if (processes.size() <= size) return;
+    const int64_t size = std::max<int64_t>(0, IntegerAt(largest, "size", 0));
+    if (std::cmp_less_equal(processes.size(), size)) return;
     log_.numbered_in = "communicator " + TextOf(At(largest, "hash"));
-    notes_.AddNumbering(fmt::format("no communicator has all {} processes: ranks are places in {}, which has {}",
-                                    processes.size(), log_.numbered_in, size));
+    notes_.AddNumberingIn(log_.numbered_in, size, static_cast<int64_t>(processes.size()));
   }
 
   static int RankOf(const Json& rank) { return RankFrom(At(rank, "rank")).value_or(-1); }

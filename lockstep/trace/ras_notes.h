@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -32,6 +33,11 @@ class RasNotes {
 
   // What ranks are numbers of, where they may not be the job's.
   void AddNumbering(std::string text) { numbering_ = std::move(text); }
+  // Where no communicator has all processes of the job, those of `communicator`, the largest.
+  void AddNumberingIn(std::string_view communicator, int64_t size, int64_t processes) {
+    AddNumbering(fmt::format("no communicator has all {} processes: ranks are places in {}, which has {}", processes,
+                             communicator, size));
+  }
 
   // Of the log, with them.
   std::string BlindSpot() const {

@@ -69,11 +69,15 @@ class Builder {
       Count(log_.counters, "members_not_known",
             static_cast<uint64_t>(size) - std::min(communicator.ranks.size(), static_cast<size_t>(size)));
     }
-    if (largest->second.communicators > 1)
+    if (status_.devices > size) {
+      log_.numbered_in = "communicator " + communicator.name;
+      notes_.AddNumberingIn(log_.numbered_in, size, status_.devices);
+    } else if (largest->second.communicators > 1) {
       notes_.AddNumbering(
           fmt::format("{} communicators are as large as the largest: where they have other ranks, a rank is a place in "
                       "communicator {}",
                       largest->second.communicators, communicator.name));
+    }
     log_.communicators.push_back(std::move(communicator));
   }
 

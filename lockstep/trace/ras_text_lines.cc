@@ -86,6 +86,7 @@ class Parser {
     while (!text.empty()) {
       const std::string_view line = NextLine(text);
       if (line.empty() || line.find_first_not_of('=') == std::string_view::npos || IsHeading(line)) continue;
+      if (section_ == Section::kSummary) TakeSummary(line);
       const bool matters = section_ == Section::kTable || section_ == Section::kEntries;
       if (matters && !(section_ == Section::kTable ? TakeRow(line) : TakeEntry(line)))
         Count(status_.counters, "lines_not_understood", 1);
@@ -94,7 +95,7 @@ class Parser {
   }
 
  private:
-  enum class Section { kOther, kTable, kEntries };
+  enum class Section { kOther, kSummary, kTable, kEntries };
   enum class Topic { kNone, kMissing, kErrors, kState, kLaunched };
 
   bool IsHeading(std::string_view line) {
@@ -104,7 +105,7 @@ class Parser {
     else if (line == "Errors" || line == "Warnings")
       section_ = Section::kEntries;
     else if (line == "Job summary")
-      section_ = Section::kOther;
+      section_ = Section::kSummary;
     else
       return false;
     status_.has_table = status_.has_table || table;
@@ -117,6 +118,13 @@ class Parser {
     told_ = told;
     topic_ = Topic::kNone;
     alike_.clear();
+  }
+
+  // Of nodes that are alike: how many, processes per node, devices per process, processes, devices.
+  void TakeSummary(std::string_view line) {
+    const Words words = Split(line, " \t");
+    const auto devices = words.size() == 5 ? NumberOf(words.back()) : std::nullopt;
+    if (devices && *devices <= kMostRanks) status_.devices += *devices;
   }
 
   // Group, communicators in it, nodes, ranks per node, ranks per communicator, ranks in the group, status, errors.

@@ -46,6 +46,7 @@ struct Told {  // of one communicator, by its own ranks
 
 struct RasTold {
   bool has_table = false, has_warnings = false;
+  int64_t devices = 0;          // of all processes, as the summary counts them; 0: not told
   std::map<int64_t, Row> rows;  // by group
   std::map<Key, Told> communicators;
   std::vector<std::pair<Process, std::string>> silent;  // processes, and how

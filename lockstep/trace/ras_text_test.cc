@@ -93,6 +93,22 @@ TEST(RasText, WhereSeveralCommunicatorsAreTheLargestItSaysSo) {
                         "place in communicator cf264af53edbe986"));
 }
 
+// Of two pipelines of 8 ranks, say: the summary counts all 16, of one kind of node or of two.
+TEST(RasText, WhereNoCommunicatorHasTheWholeJobRanksArePlacesInTheLargest) {
+  const std::string row = "      2          4            1          8        8";
+  for (const std::string rows : {"      4          4            1         16       16",
+                                 "      2          4            1          8        8\n"
+                                 "      1          4            2          4        8"}) {
+    std::string text = Text("", Behind());
+    EXPECT_EQ(ReadRasText(text)->numbered_in, "");
+    text.replace(text.find(row), row.size(), rows);
+    const CommLog log = ReadRasText(text).value();
+    EXPECT_EQ(log.numbered_in, "communicator cf264af53edbe986");
+    EXPECT_THAT(log.blind_spot, testing::EndsWith("; no communicator has all 16 processes: ranks are places in "
+                                                  "communicator cf264af53edbe986, which has 8"));
+  }
+}
+
 TEST(RasText, ASetOfRanksIsNamedBelowItsNumber) {
   const auto log = ReadRasText(Text("",
                                     "#1-0 (cf26) MISMATCH\n"

@@ -1,7 +1,11 @@
 #include "lockstep/trace/unknown_members.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -12,13 +16,56 @@
 namespace lockstep::trace {
 namespace {
 
-// What a rank calls its collectives in a group, and with what shape where all must bring the same, by their numbers.
-using Calls = std::map<int64_t, std::pair<uint32_t, std::string>>;
+// What a rank calls a collective, with the shape where all must bring the same.
+struct Call {
+  uint32_t function = 0, shape = 0;
+  bool needed_all = false;  // it has ended on a rank, which it does on none before all have launched it
+};
+using Calls = std::map<int64_t, Call>;  // by their numbers
 
-// By the first that both tell: of one group, a later one that differs is a mismatch.
-bool GoTogether(const Calls& a, const Calls& b) {
+// Ranks that are taken to be one group's.
+struct Group {
+  Calls calls;
+  std::vector<int> ranks;
+};
+
+enum class Fit : uint8_t { kAlike, kNotKnown, kApart };
+
+// By the first that both tell: of one group, a later one that differs is a mismatch; so may be the first, unless it has
+// ended.
+Fit FitOf(const Calls& a, const Calls& b) {
   const auto first = std::ranges::find_if(a, [&](const auto& call) { return b.contains(call.first); });
-  return first == a.end() || b.at(first->first) == first->second;
+  if (first == a.end()) return Fit::kAlike;
+  const Call &one = first->second, &other = b.at(first->first);
+  if (one.function == other.function && one.shape == other.shape) return Fit::kAlike;
+  return one.needed_all || other.needed_all ? Fit::kApart : Fit::kNotKnown;
+}
+
+void Join(const Group& more, Group& group) {
+  for (const auto& [number, call] : more.calls) {
+    Call& known = group.calls.try_emplace(number, call).first->second;
+    known.needed_all = known.needed_all || call.needed_all;
+  }
+  group.ranks.insert(group.ranks.end(), more.ranks.begin(), more.ranks.end());
+}
+
+// A process counts its groups by itself: where calls differ, the number is another group's there. Unless it is one
+// rank's alone, against one group of all others: that may have left an op out. True: there was such a one.
+bool FindGroups(const std::map<int, Calls>& calls_of, std::vector<Group>& groups) {
+  for (const auto& [rank, calls] : calls_of) {
+    const auto group =
+        std::ranges::find_if(groups, [&](const Group& one) { return FitOf(one.calls, calls) == Fit::kAlike; });
+    Join({calls, {rank}}, group == groups.end() ? groups.emplace_back() : *group);
+  }
+  const auto is_alone = [](const Group& group) { return group.ranks.size() == 1; };
+  if (std::ranges::count_if(groups, is_alone) + 1 < std::ssize(groups)) return false;
+  std::ranges::stable_partition(groups, std::not_fn(is_alone));
+  std::vector<Group> all = {std::move(groups.front())};
+  for (size_t i = 1; i < groups.size(); ++i)
+    Join(groups[i], FitOf(all.front().calls, groups[i].calls) == Fit::kNotKnown ? all.front() : all.emplace_back());
+  std::ranges::sort(all.front().ranks);
+  groups.swap(all);
+  return groups.size() < all.size();
 }
 
 }  // namespace
@@ -28,30 +75,28 @@ void FillUnknownMembers(CommLog& log) {
   for (const CommOp& op : log.ops) {
     Calls& calls = users[op.communicator][op.rank];
     if (op.direction != Direction::kCollective) continue;
-    calls[op.sequence] = {op.function, NeedsAll(log.functions[op.function]) ? op.shape : ""};
+    const bool needs_all = NeedsAll(log.functions[op.function]);
+    calls[op.sequence] = {op.function, needs_all ? op.shape : 0, needs_all && op.state == OpState::kCompleted};
   }
   std::map<std::pair<uint32_t, int>, uint32_t> moved;
   for (const auto& [communicator, calls_of] : users) {
     if (!log.communicators[communicator].ranks.empty()) continue;
-    if (log.communicators[communicator].name == "0") {
+    const std::string name = log.communicators[communicator].name;
+    if (name == "0") {
       log.communicators[communicator].ranks = log.reported;
       continue;
     }
-    // A process counts its groups by itself: where calls differ, the number is another group's there.
-    std::vector<std::pair<uint32_t, Calls>> groups;
-    for (const auto& [rank, calls] : calls_of) {
-      auto group = std::ranges::find_if(groups, [&](const auto& one) { return GoTogether(one.second, calls); });
-      if (group == groups.end()) {
-        uint32_t index = communicator;
-        if (!groups.empty()) {
-          index = static_cast<uint32_t>(log.communicators.size());
-          log.communicators.push_back({log.communicators[communicator].name, "", {}});
-        }
-        group = groups.insert(groups.end(), {index, {}});
+    std::vector<Group> groups;
+    if (FindGroups(calls_of, groups))
+      log.doubt = fmt::format("which ranks are in process group {}: dumps before version 2 do not tell", name);
+    for (Group& group : groups) {
+      uint32_t index = communicator;
+      if (&group != &groups.front()) {
+        index = static_cast<uint32_t>(log.communicators.size());
+        log.communicators.push_back({name, "", {}});
       }
-      group->second.insert(calls.begin(), calls.end());
-      log.communicators[group->first].ranks.push_back(rank);
-      moved[{communicator, rank}] = group->first;
+      for (const int rank : group.ranks) moved[{communicator, rank}] = index;
+      log.communicators[index].ranks = std::move(group.ranks);
     }
   }
   for (CommOp& op : log.ops)

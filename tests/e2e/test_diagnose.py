@@ -83,6 +83,16 @@ class Diagnose(unittest.TestCase):
         report = self.diagnose()
         self.assertEqual(([], True, []), (report["verdicts"], report["healthy"], report["no_report"]), report)
 
+    def test_a_group_whose_ranks_are_not_told(self):
+        """Version 1: one rank calls another collective than all others."""
+        for rank in range(RANKS):
+            entry = {"record_id": 0, "pg_id": 1, "seq_id": 7, "profiling_name": "nccl:_all_gather_base" if rank == 3 else "nccl:all_reduce",
+                     "state": "started", "input_sizes": [[4]], "time_created_ns": 10**18}
+            (self.folder / f"rank_{rank}").write_text(json.dumps({"version": "1.1", "entries": [entry]}))
+        report = self.diagnose()
+        self.assert_names([3], report, syndrome="mismatched", certain=False)
+        self.assertIn("which ranks are in process group 1", report["verdicts"][0]["probe"])
+
     def test_ranks_without_a_dump(self):
         self.write(ranks=[0, 2, 3])
         report = self.diagnose()

@@ -1,0 +1,103 @@
+#include "lockstep/trace/unknown_members.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep::trace {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr OpState kEnded = OpState::kCompleted, kOpen = OpState::kStarted;
+
+// Ranks that use number 1 for a group, of which none tells who is in it.
+class UnknownMembers : public testing::Test {
+ protected:
+  UnknownMembers() {
+    log_.communicators.push_back({"1", "", {}});
+    log_.functions = {"all_reduce", "_all_gather_base", "broadcast"};
+    log_.shapes = {"", "[4]", "[8]"};
+  }
+  void Add(int rank, int64_t sequence, uint32_t function, OpState state, uint32_t shape = 1) {
+    CommOp op;
+    op.rank = rank;
+    op.sequence = sequence;
+    op.function = function;
+    op.state = state;
+    op.shape = shape;
+    log_.ops.push_back(op);
+  }
+  std::vector<std::vector<int>> Groups() {
+    FillUnknownMembers(log_);
+    std::vector<std::vector<int>> groups;
+    for (const Communicator& one : log_.communicators) groups.push_back(one.ranks);
+    for (const CommOp& op : log_.ops) EXPECT_THAT(groups[op.communicator], testing::Contains(op.rank));
+    return groups;
+  }
+
+  CommLog log_;
+};
+
+// Each process counts the groups that it is in: of a pipeline's ends, 1 may be what is 2 in the middle.
+TEST_F(UnknownMembers, ANumberThatSeveralCallOtherwiseIsAnotherGroup) {
+  for (int rank = 0; rank < 4; ++rank) Add(rank, 7, static_cast<uint32_t>(rank % 2), kOpen);
+  EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
+  EXPECT_THAT(log_.doubt, IsEmpty());
+}
+
+TEST_F(UnknownMembers, OneThatIsInAnotherOpThanAllOthersMayBeOfTheirGroup) {
+  for (const int other : {0, 1, 3}) {
+    log_ = {};
+    log_.communicators.push_back({"1", "", {}});
+    log_.functions = {"all_reduce", "_all_gather_base"};
+    for (int rank = 0; rank < 4; ++rank) Add(rank, 7, rank == other ? 1 : 0, kOpen);
+    EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 1, 2, 3))) << other;
+    EXPECT_THAT(log_.doubt, HasSubstr("which ranks are in process group 1")) << other;
+  }
+}
+
+TEST_F(UnknownMembers, ThatHoldsForShapesToo) {
+  for (int rank = 0; rank < 3; ++rank) Add(rank, 7, 0, kOpen, rank == 2 ? 2 : 1);
+  EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 1, 2)));
+  EXPECT_THAT(log_.doubt, testing::Not(IsEmpty()));
+}
+
+// None ends an op that others of its group do not launch.
+TEST_F(UnknownMembers, WhoHasEndedWhatDiffersIsOfAnotherGroup) {
+  Add(0, 7, 0, kOpen);
+  Add(1, 7, 0, kOpen);
+  Add(2, 7, 1, kEnded);
+  Add(2, 8, 0, kOpen);
+  EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
+  EXPECT_THAT(log_.doubt, IsEmpty());
+}
+
+TEST_F(UnknownMembers, ARootMayEndWhatOthersDoNotLaunch) {
+  Add(0, 7, 0, kOpen);
+  Add(1, 7, 0, kOpen);
+  Add(2, 7, 2, kEnded);
+  EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 1, 2)));
+}
+
+// That the number is another group's on some shows that it may be so on this one.
+TEST_F(UnknownMembers, OneBesideSeveralGroupsIsByItself) {
+  for (int rank = 0; rank < 5; ++rank) Add(rank, 7, rank == 4 ? 2 : static_cast<uint32_t>(rank % 2), kOpen);
+  EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3), ElementsAre(4)));
+}
+
+TEST_F(UnknownMembers, OfOneGroupALaterCallThatDiffersIsAMismatch) {
+  for (int rank = 0; rank < 3; ++rank) {
+    Add(rank, 6, 0, kEnded);
+    Add(rank, 7, rank == 2 ? 1 : 0, kOpen);
+  }
+  EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 1, 2)));
+  EXPECT_THAT(log_.doubt, IsEmpty());
+}
+
+}  // namespace
+}  // namespace lockstep::trace
