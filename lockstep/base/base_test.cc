@@ -171,8 +171,8 @@ TEST(Report, WhatIsAsLongAsAJobHasRanksIsRanges) {
   }
   absent.insert(absent.end(), {41, 43, 44, 45});
   EXPECT_EQ(RenderText({{"absent", absent}, {"sizes", {1, 2, 4, 3, 3}}, {"suspects", suspects}}),
-            "absent  0, 8, 16, 24, 32, 41, 43-45\n"
-            "sizes   1, 2, 4, 3, 3\n"
+            "absent    0, 8, 16, 24, 32, 41, 43-45\n"
+            "sizes     1, 2, 4, 3, 3\n"
             "suspects\n"
             "  kind  name\n"
             "  rank  0-6\n"
