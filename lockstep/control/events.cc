@@ -158,11 +158,13 @@ Json Body(const StopOverdue& event) {
   return json;
 }
 Json Body(const UpdateAsked& event) {
-  return {{"code", event.code},
-          {"hash", event.hash},
-          {"env", EnvironmentJson(event.env)},
-          {"now", event.now},
-          {"within_s", event.within.value}};
+  Json json = {{"code", event.code},
+               {"hash", event.hash},
+               {"env", EnvironmentJson(event.env)},
+               {"now", event.now},
+               {"within_s", event.within.value}};
+  if (event.takes_back) json["takes_back"] = true;
+  return json;
 }
 Json Body(const CodeKept& event) { return {{"version", event.version}, {"error", event.error}}; }
 Json Body(const UpdateDue& event) { return {{"version", event.version}}; }
@@ -357,11 +359,8 @@ void Read(Fields& fields, StopOverdue& event) {
   event.unstopped = ReadNodes(fields, "unstopped_nodes");
 }
 void Read(Fields& fields, UpdateAsked& event) {
-  event = {fields.Text("code"),
-           fields.Text("hash"),
-           ReadEnvironment(fields),
-           fields.Flag("now"),
-           {fields.Number("within_s")}};
+  event = {fields.Text("code"), fields.Text("hash"),         ReadEnvironment(fields),
+           fields.Flag("now"),  {fields.Number("within_s")}, ReadOptionalFlag(fields, "takes_back")};
 }
 void Read(Fields& fields, CodeKept& event) { event = {fields.Int32("version"), fields.Text("error")}; }
 void Read(Fields& fields, UpdateDue& event) { event = {fields.Int32("version")}; }

@@ -208,7 +208,8 @@ struct UpdateAsked {
   std::string code{}, hash{};  // as in Version
   std::map<std::string, std::string> env{};
   bool now = false;
-  Seconds within{};  // unless a restart has brought it before
+  Seconds within{};         // unless a restart has brought it before
+  bool takes_back = false;  // what waits, if it asks for what runs; a journal of before has it false
 };
 // Answer to KeepCode, of all nodes, or the first error.
 struct CodeKept {

@@ -54,7 +54,7 @@ std::vector<EventBody> AllEvents() {
           StopOverdue{EpochId(4)},
           StopOverdue{EpochId(4), {0, 2}},
           StopOverdue{EpochId(4), {}, {1}},
-          UpdateAsked{"/new", "abc", {{"LR", "1"}}, true, Seconds{3600}},
+          UpdateAsked{"/new", "abc", {{"LR", "1"}}, true, Seconds{3600}, true},
           CodeKept{2, "node b: /new does not exist"},
           UpdateDue{2},
           ClusterDid{3, "h3", "Slurm drains node h3"},
@@ -90,7 +90,7 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "layout",     "reports",      "stuck_nodes", "unstopped_nodes",
                                            "env",        "step_time_s",  "can_ask",     "withdrawn",
                                            "note",       "same",         "finite",      "step",
-                                           "noted"};
+                                           "noted",      "token",        "explains",    "takes_back"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

@@ -203,6 +203,7 @@ void AddVersions(Json& report, const State& state, Nanos now) {
   report["version"] = state.running;
   report["versions"] = std::move(versions);
 }
+    if (update.took_back > 0) json["took_back"] = update.took_back;
 
 bool Names(const incident::Incident& incident, int rank) {
   const auto& suspects = incident::Lead(incident).suspects;
