@@ -134,7 +134,11 @@ Json Body(const AgentLost& event) {
   return {{"node", event.node}, {"name", event.name}, {"why", event.why}, {"since_ns", event.since.value}};
 }
 Json Body(const AgentBack& event) { return {{"node", event.node}}; }
-Json Body(const AgentGone& event) { return {{"node", event.node}, {"why", event.why}}; }
+Json Body(const AgentGone& event) {
+  Json json = {{"node", event.node}, {"why", event.why}};
+  if (event.explains) json["explains"] = true;
+  return json;
+}
 Json Body(const StandbyCame& event) { return {{"node", NodeJson(event.node)}}; }
 Json Body(const StandbyLeft& event) { return {{"token", event.token}}; }
 Json Body(const JournalBehind& event) { return {{"seen", event.seen.value()}}; }
@@ -330,7 +334,9 @@ void Read(Fields& fields, AgentLost& event) {
   event = {fields.Int32("node"), fields.Text("name"), fields.Text("why"), fields.Time("since_ns")};
 }
 void Read(Fields& fields, AgentBack& event) { event = {fields.Int32("node")}; }
-void Read(Fields& fields, AgentGone& event) { event = {fields.Int32("node"), fields.Text("why")}; }
+void Read(Fields& fields, AgentGone& event) {
+  event = {fields.Int32("node"), fields.Text("why"), ReadOptionalFlag(fields, "explains")};
+}
 void Read(Fields& fields, StandbyCame& event) { event = {Nested(fields, fields.Child("node"), "node", ReadNode)}; }
 void Read(Fields& fields, StandbyLeft& event) { event = {fields.Text("token")}; }
 void Read(Fields& fields, JournalBehind& event) { event = {EpochId(fields.Unsigned("seen"))}; }

@@ -164,6 +164,7 @@ struct AgentBack {
 struct AgentGone {
   int node = 0;
   std::string why;
+  bool explains = false;  // a lost connection whose cause is unknown; a journal of before has it false
 };
 // An agent came that has no place in the job: it waits for one, with its Python warm.
 struct StandbyCame {

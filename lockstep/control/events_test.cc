@@ -43,7 +43,7 @@ std::vector<EventBody> AllEvents() {
           Drilled{EpochId(4), "nan", 2, true},
           AgentLost{1, "b", "its connection was lost", {70}},
           AgentBack{1},
-          AgentGone{1, "node b is lost"},
+          AgentGone{1, "node b is lost", true},
           StandbyCame{{"s", 2, "s's token"}},
           StandbyLeft{"s's token"},
           JournalBehind{EpochId(9)},

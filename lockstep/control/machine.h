@@ -68,6 +68,7 @@ struct Fault {
   std::string program_error;    // a verdict: no restart can help. Empty = one may
   bool free_retry = false;      // the restart that repairs it is not charged to the budget
   bool led = false;             // a certain finding leads it, and asks for an answer
+  bool unexplained = false;     // it is led by who lost a connection first, for want of a cause
   bool traceable = false;       // it is an exception that has a place in the program
   std::vector<Culprit> named;   // by probes
   std::set<int> stuck;          // nodes whose ranks do not end, and whose place nobody could take

@@ -77,12 +77,17 @@ Finding LossOf(const std::string& name, const std::string& why, Nanos since) {
   return finding;
 }
 
-// The open incident has it, or a new one, which it leads unless a culprit that began before it does.
-void Join(Turn& turn, Finding finding) {
+// The open incident has it, or a new one, which it leads unless a culprit that began before it does. It is the cause
+// of a lost connection that had none: true.
+bool Join(Turn& turn, Finding finding, bool explains) {
   EnsureIncident(turn);
+  Fault& fault = turn.state.fault;
   auto& findings = Open(turn.state).findings;
-  const bool leads = !turn.state.fault.led || finding.since <= incident::Lead(Open(turn.state)).since;
+  explains = explains && fault.unexplained;
+  if (explains) fault.unexplained = false;
+  const bool leads = explains || !fault.led || finding.since <= incident::Lead(Open(turn.state)).since;
   findings.insert(leads ? findings.begin() : findings.end(), std::move(finding));
+  return explains;
 }
 
 Nanos LostSince(const Turn& turn, int node) {
@@ -94,20 +99,20 @@ Nanos LostSince(const Turn& turn, int node) {
 void EndWith(Turn& turn, const AgentGone& event) {
   State& state = turn.state;
   const Nanos since = LostSince(turn, event.node);
-  Join(turn, LossOf(NodeName(state, event.node), event.why, since));
+  Join(turn, LossOf(NodeName(state, event.node), event.why, since), event.explains);
   Strike(turn, since);
   state.lost_in = Open(state).id;
   BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
 }
 
 // The node is lost with all its ranks, since `since`: the epoch ends, if it has not, and a standby takes its place.
-void LoseNode(Turn& turn, int node, const std::string& why, Nanos since) {
+void LoseNode(Turn& turn, int node, const std::string& why, Nanos since, bool explains = false) {
   State& state = turn.state;
   Finding finding = LossOf(NodeName(state, node), why, since);
   const bool repairing = state.mode == Mode::kStopping || state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
   const bool keeping_stacks = state.mode == Mode::kConfirming && state.fault.keeping_stacks;
   if (repairing || keeping_stacks) {
-    Join(turn, std::move(finding));
+    if (Join(turn, std::move(finding), explains) && state.mode == Mode::kStopping) ResolveAnew(turn);
   } else {
     LeadWith(turn, std::move(finding));
   }
@@ -261,7 +266,7 @@ void On(Turn& turn, const AgentGone& event) {
   const bool may_lose = CanDoWithout(state, event.node) && !MustAwait(state, event.node, turn.at);
   if (!IsReplaceable(state, event.node) && !may_lose)
     return state.awaited.contains(event.node) ? Ignore(turn) : Await(turn, event.node);
-  LoseNode(turn, event.node, event.why, LostSince(turn, event.node));
+  LoseNode(turn, event.node, event.why, LostSince(turn, event.node), event.explains);
 }
 
 void On(Turn& turn, const StandbyCame& event) {

@@ -156,6 +156,40 @@ TEST(Standby, WithTheNameOfTheLostNodeIsPreferred) {
   EXPECT_EQ(job.state.standbys[0].name, "s");
 }
 
+// It was power that went: nobody heard of it until the restart was under way.
+TEST(Standby, TheLossOfANodeExplainsALostConnectionThatNothingDid) {
+  for (const bool old_journal : {false, true}) {
+    Scenario job = WithStandby();
+    job.Hear(20, LostPeer(1, 0, Step(11, 19), 20));
+    EXPECT_EQ(job.Hear(21, SecondaryGraceOver{EpochId(1)}), "kill 1 after 0 s, announce 1");
+    job.Hear(24, AgentLost{1, "b", "nothing heard for 4 s", At(24)});
+    EXPECT_THAT(job.Hear(34, AgentGone{1, "its agent is silent", !old_journal}), testing::HasSubstr("seat 1"));
+    EXPECT_THAT(job.Headline(0), testing::HasSubstr(old_journal ? "rank 0 left" : "node b is lost"));
+    EXPECT_EQ(job.state.fault.plan.symptom, old_journal ? Symptom::kCrash : Symptom::kNodeLost);
+    EXPECT_EQ(job.Hear(35, EpochStopped{EpochId(1)}), "choose for 2");
+  }
+}
+
+TEST(Standby, TheLossOfANodeThatEndsTheJobExplainsALostConnectionToo) {
+  Scenario job = WithStandby();
+  job.Hear(13, StandbyLeft{"s's"});
+  job.Hear(20, LostPeer(1, 0, Step(11, 19), 20));
+  job.Hear(21, SecondaryGraceOver{EpochId(1)});
+  EXPECT_EQ(job.Hear(90, AgentGone{1, "its agent is silent", true}), "wait 120 s for the end");
+  EXPECT_THAT(job.Headline(0), testing::HasSubstr("node b is lost"));
+  EXPECT_EQ(job.state.exit_code, kExitLost);
+}
+
+TEST(Standby, TheLossOfANodeDoesNotExplainADeath) {
+  Scenario job = WithStandby();
+  job.Hear(20, LostPeer(1, 0, Step(11, 19), 20));
+  job.Hear(21, SecondaryGraceOver{EpochId(1)});
+  job.Hear(21.5, Killed(1, 1, SIGKILL, {}, 19.5));
+  job.Hear(24, AgentLost{1, "b", "nothing heard for 4 s", At(24)});
+  job.Hear(34, AgentGone{1, "its agent is silent", true});
+  EXPECT_THAT(job.Headline(0), testing::HasSubstr("rank 1 was killed"));
+}
+
 TEST(Standby, IsNotTouchedByWhoOnlyObserves) {
   Scenario job = WithStandby(OnlyObserved());
   job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});

@@ -197,13 +197,13 @@ void AddVersions(Json& report, const State& state, Nanos now) {
                  {"code", update.version.code},
                  {"env", EnvironmentJson(update.version.env)},
                  {"why", update.why}};
+    if (update.took_back > 0) json["took_back"] = update.took_back;
     if (waits) json["due_in_s"] = update.now ? 0.0 : ToSeconds(std::max(Nanos{}, update.deadline - now)).value;
     versions.push_back(std::move(json));
   }
   report["version"] = state.running;
   report["versions"] = std::move(versions);
 }
-    if (update.took_back > 0) json["took_back"] = update.took_back;
 
 bool Names(const incident::Incident& incident, int rank) {
   const auto& suspects = incident::Lead(incident).suspects;

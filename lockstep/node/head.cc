@@ -16,7 +16,7 @@
 namespace lockstep::node {
 namespace {
 
-constexpr Seconds kToComeBack{2};  // an agent whose coordinator is there again
+using control::kToComeBack;
 
 }  // namespace
 
