@@ -19,6 +19,12 @@ bool HadItsAgents(const State& state) {
   return !begins || state.restarts > 0;
 }
 
+// A standby is there that is fit to take a place, or may be so now.
+bool OffersStandby(const EventBody& body) {
+  const auto* alert = std::get_if<Alerted>(&body);
+  return std::holds_alternative<StandbyCame>(body) || (alert != nullptr && !alert->token.empty() && alert->cleared);
+}
+
 }  // namespace
 
 Conductor::Conductor(const State& state, const Clock& clock, Listener listener)
@@ -210,7 +216,7 @@ void Conductor::Hear(int, const DiskDone& done) {
 
 void Conductor::Handle(const EventBody& body) {
   CarryOut(listener_.decide(body));
-  if (std::holds_alternative<StandbyCame>(body) && !stuck_) LoseTheStuck();
+  if (OffersStandby(body) && !stuck_) LoseTheStuck();
   replay_.EndUnless(state_);
 }
 

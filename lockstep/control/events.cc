@@ -143,9 +143,11 @@ Json Body(const StandbyCame& event) { return {{"node", NodeJson(event.node)}}; }
 Json Body(const StandbyLeft& event) { return {{"token", event.token}}; }
 Json Body(const JournalBehind& event) { return {{"seen", event.seen.value()}}; }
 Json Body(const Alerted& event) {
-  return {{"node", event.node},       {"item", event.item}, {"class", AlertClassName(event.kind)},
-          {"subject", event.subject}, {"text", event.text}, {"since_ns", event.since.value},
-          {"cleared", event.cleared}};
+  Json json = {{"node", event.node},       {"item", event.item}, {"class", AlertClassName(event.kind)},
+               {"subject", event.subject}, {"text", event.text}, {"since_ns", event.since.value},
+               {"cleared", event.cleared}};
+  if (!event.token.empty()) json["token"] = event.token;
+  return json;
 }
 Json Body(const Probed& event) {
   Json findings = Json::array();
@@ -343,6 +345,7 @@ void Read(Fields& fields, JournalBehind& event) { event = {EpochId(fields.Unsign
 void Read(Fields& fields, Alerted& event) {
   event = {fields.Int32("node"), fields.Text("item"),     ReadAlertClass(fields), fields.Text("subject"),
            fields.Text("text"),  fields.Time("since_ns"), fields.Flag("cleared")};
+  if (fields.Optional("token") != nullptr) event.token = fields.Text("token");
 }
 void Read(Fields& fields, Probed& event) {
   event = {ReadEpoch(fields), ReadRung(fields), ReadFindings(fields), fields.Texts("unanswered"), {}};

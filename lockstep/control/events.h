@@ -187,6 +187,7 @@ struct Alerted {
   std::string text;     // one sentence, with its figures
   Nanos since;
   bool cleared = false;  // it is over
+  std::string token{};   // of a standby that says so, which is no node; empty: of `node`
 };
 // The answer to Probe, of all nodes or of those that answered in time. Findings that are certain name whom to evict.
 struct Probed {

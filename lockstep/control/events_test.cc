@@ -47,7 +47,7 @@ std::vector<EventBody> AllEvents() {
           StandbyCame{{"s", 2, "s's token"}},
           StandbyLeft{"s's token"},
           JournalBehind{EpochId(9)},
-          Alerted{1, "gpu_xid", AlertClass::kNetwork, "gpu3", "Xid 79", At(9), true},
+          Alerted{1, "gpu_xid", AlertClass::kNetwork, "gpu3", "Xid 79", At(9), true, "a standby's"},
           Probed{EpochId(4), Rung::kReplay, {suspected.finding}, {"b"}},
           Probed{EpochId(4), Rung::kDiagnose, {}, {}, {"{}"}},
           Probed{EpochId(4), Rung::kReplay, {}, {}, {}, "4 nodes in 2 rounds"},

@@ -180,10 +180,16 @@ Json CheckpointJson(const Observed& observed) {
 
 void AddStandbys(Json& report, const State& state) {
   Json standbys = Json::array(), evicted = Json::array();
-  for (const NodeSpec& standby : state.standbys) standbys.push_back(standby.name);
+  Json unfit = Json::array();
+  for (const NodeSpec& standby : state.standbys) {
+    standbys.push_back(standby.name);
+    if (const std::string why = WhyUnfit(state, standby); !why.empty())
+      unfit.push_back({{"name", standby.name}, {"why", why}});
+  }
   for (const Eviction& eviction : state.evictions)
     evicted.push_back({{"name", eviction.node.name}, {"standby", eviction.standby}, {"why", eviction.why}});
   report["standbys"] = std::move(standbys);
+  report["unfit_standbys"] = std::move(unfit);
   report["evicted"] = std::move(evicted);
 }
 

@@ -281,7 +281,7 @@ void Node::Welcomed(const control::Place& place, const std::string& run) {
         Unavailable("whoever leads knows nothing of this node's place: its journal has lost it; start it again"));
   const bool moves = agent_ && !waits && !(spec_.place == place);
   if (moves) spec_.place.node == control::kStandby ? TakeSeat(place) : Move(place);
-  if (agent_ && waits) return;
+  if (agent_ && waits) return agent_->SayAll();  // of which its machine's alerts are heard
   if (agent_) {
     view_.Line(fmt::format("attending the coordinator at {}", link_->address()));
     return agent_->SayAll();
