@@ -229,6 +229,14 @@ TEST(GroupTesting, HealthyMachinesAreCleared) {
   EXPECT_DOUBLE_EQ(72, MachineMinutes(found));  // 36 machines, two rounds, a minute each
 }
 
+TEST(GroupTesting, NobodyIsEvictedWhereAllAreNamed) {
+  const GroupTestResult found = Find(Grid(3), {{0, 1, 2}, {}});
+  EXPECT_THAT(found.verdict.bad, ElementsAre(0, 1, 2));
+  EXPECT_FALSE(found.verdict.certain);
+  EXPECT_THAT(found.verdict.evict, IsEmpty());
+  EXPECT_EQ(found.verdict.evict_confidence, 0);
+}
+
 // ---- links: only both ends together fail ----
 
 TEST(GroupTesting, NobodyIsBlamedForALink) {
