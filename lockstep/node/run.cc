@@ -544,6 +544,8 @@ Json Node::Rehearse(const Json& request) {
 
 // Without a coordinator. A standby has no ranks that could train on.
 std::string Node::Meanwhile() const {
+  if (starter_lost_) return "the workers of this node are gone with their starter";
+  if (agent_ && !agent_->HasWorkers() && spec_.place.node != control::kStandby) return "no workers run here";
   if (spec_.place.node != control::kStandby) return "training goes on";
   return fmt::format("this standby waits for it, at most {:g} s (--rdzv-conf join_timeout=SECONDS)", Patience().value);
 }
