@@ -105,6 +105,10 @@ std::string WhatWillHappen(const Json& version, const UpdateFlags& flags, const 
 
 int Print(const Json& version, const UpdateFlags& flags, const std::string& from) {
   if (flags.json) fmt::print("{}", RenderJson(version));
+  if (version.contains("took_back")) {
+    if (!flags.json) fmt::print("{}\n", Clean(version.value("why", "")));
+    return 0;
+  }
   if (version.value("stage", "") == "dropped") {
     fmt::print(stderr, "lockstep: not taken: {}\n", Clean(version.value("why", "")));
     return kExitNo;

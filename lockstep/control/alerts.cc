@@ -1,5 +1,7 @@
 #include "lockstep/control/alerts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace lockstep::control {
@@ -88,6 +90,13 @@ std::vector<Alerts::Complaint> Alerts::Unsteady(const Policy& policy, Nanos now)
 
 bool Alerts::IsWidespread(const Policy& policy, Nanos now) const {
   return NetworkOf(now - ToNanos(policy.network_window)).size() > 1;
+}
+
+std::string ComplaintText(const Alerts::Complaint& complaint) {
+  const Alerted& newest = complaint.newest;
+  const std::string about = newest.subject.empty() ? newest.item : fmt::format("{} of {}", newest.item, newest.subject);
+  return fmt::format("{}: {}{}", about, newest.text,
+                     complaint.count > 1 ? fmt::format("; {} alerts in all", complaint.count) : "");
 }
 
 }  // namespace lockstep::control

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "lockstep/control/events.h"
@@ -43,5 +44,7 @@ class Alerts {
 
   std::map<int, std::vector<Alerted>> kept_;  // by node, in the order of their coming
 };
+// "gpu_xid of gpu3: Xid 79; 2 alerts in all"
+std::string ComplaintText(const Alerts::Complaint& complaint);
 
 }  // namespace lockstep::control

@@ -13,6 +13,18 @@ constexpr Seconds kStillAdvances{10};
 constexpr Seconds kToBecomeWhole{15};  // an agent counts checkpoints without a copy if nobody has kept one for 10 s
 constexpr Seconds kToCatchUp{4};       // agents that gave up this process while it was stopped come anew, and say all
 
+// Every node of the job has had its agent here or at whoever led before.
+bool HadItsAgents(const State& state) {
+  const bool begins = state.mode == Mode::kLoading || state.mode == Mode::kSpawning;
+  return !begins || state.restarts > 0;
+}
+
+// A standby is there that is fit to take a place, or may be so now.
+bool OffersStandby(const EventBody& body) {
+  const auto* alert = std::get_if<Alerted>(&body);
+  return std::holds_alternative<StandbyCame>(body) || (alert != nullptr && !alert->token.empty() && alert->cleared);
+}
+
 }  // namespace
 
 Conductor::Conductor(const State& state, const Clock& clock, Listener listener)
@@ -29,6 +41,7 @@ void Conductor::Begin(const std::vector<Command>& commands, const Conductor* bef
                 state_.in_loop && !state_.unseen);
   nodes_.resize(static_cast<size_t>(fleet_->nodes()));
   for (int node = 0; node < nodes(); ++node) Put(node, Standing::kLost, clock_.Now());
+  if (HadItsAgents(state_)) back_by_ = clock_.Now() + ToNanos(kToComeBack);
   if (before != nullptr) CountOnFrom(*before);
   for (const int vacant : state_.vacated) {  // by whoever led before
     Put(vacant, Standing::kGone, {});
@@ -203,7 +216,7 @@ void Conductor::Hear(int, const DiskDone& done) {
 
 void Conductor::Handle(const EventBody& body) {
   CarryOut(listener_.decide(body));
-  if (std::holds_alternative<StandbyCame>(body) && !stuck_) LoseTheStuck();
+  if (OffersStandby(body) && !stuck_) LoseTheStuck();
   replay_.EndUnless(state_);
 }
 
@@ -338,6 +351,7 @@ void Conductor::Tell(int node, const Told& told) {
 void Conductor::Tick() {
   const Nanos now = clock_.Now();
   Handle(EventBody(control::Tick{}));
+  SayWhoStayedAway(now);
   EndWaits(now);
   replay_.Tick(now);
   TellCommit();
@@ -347,12 +361,30 @@ void Conductor::Tick() {
   LookForTheGone(now);
 }
 
+// An agent whose coordinator was killed and that is not back when all have had their time is as good as lost, and what
+// follows from that of others is not decided before.
+void Conductor::SayWhoStayedAway(Nanos now) {
+  if (back_by_.value == 0 || (lost_ > 0 && now < back_by_)) return;
+  back_by_ = {};
+  for (int node = 0; node < nodes(); ++node) {
+    const bool is_ours = node == state_.spec.leading_node;  // of this process
+    const bool stayed_away = Of(node).standing == Standing::kLost && !Of(node).left_us;
+    if (stayed_away && !is_ours && now - Of(node).since >= ToNanos(kToComeBack)) SayLost(node);
+  }
+}
+
+void Conductor::SayLost(int node) {
+  if (!state_.lost_agents.contains(node))
+    Handle(AgentLost{node, NameOf(node), "it has not come to this coordinator", Of(node).since});
+}
+
 // What was waited for has not come in its time.
 void Conductor::EndWaits(Nanos now) {
   const auto take = [&](std::optional<Wait>& wait) {
     return wait && now >= wait->until ? std::exchange(wait, std::nullopt) : std::nullopt;
   };
-  if (const auto culprit = take(culprit_)) Handle(SecondaryGraceOver{culprit->epoch});
+  const bool some_may_come = back_by_.value != 0;
+  if (const auto culprit = some_may_come ? std::nullopt : take(culprit_)) Handle(SecondaryGraceOver{culprit->epoch});
   if (const auto stop = take(stop_)) StopIsOverdue(stop->epoch);
   if (take(stuck_)) LoseTheStuck();
   if (const auto probe = take(probe_)) EndProbe(probe->epoch);
@@ -383,6 +415,7 @@ void Conductor::WasAway(Nanos away) {
   for (int node = 0; node < nodes(); ++node)
     if (Of(node).standing == Standing::kLost) Of(node).since = now;
   caught_up_ = now + ToNanos(kToCatchUp);
+  if (back_by_.value != 0) back_by_ = now + ToNanos(kToComeBack);
   for (std::optional<Wait>* wait : {&culprit_, &stop_, &stuck_, &probe_})
     if (*wait) (*wait)->until = std::max((*wait)->until + away, caught_up_);
   replay_.WasAway(away);
@@ -438,12 +471,11 @@ void Conductor::TakeForGone(int node, Nanos now) {
   const Nanos since = Of(node).since;
   const std::vector<NodeSpec> before = state_.spec.nodes;
   Put(node, Standing::kGone, since);
-  if (state_.spec.can_ask && !state_.lost_agents.contains(node))
-    Handle(AgentLost{node, NameOf(node), "it has not come to this coordinator", since});
+  if (state_.spec.can_ask) SayLost(node);
   std::string why = fmt::format("its agent has not been heard of for {:.0f} s", ToSeconds(now - since).value);
   if (const auto others = LostBeside(node); !others.empty() && IsEnd(state_, node, now))
     why += fmt::format("; nor of node {}", fmt::join(others, ", "));
-  Handle(AgentGone{node, why});
+  Handle(AgentGone{node, why, true});
   if (state_.spec.nodes != before) return;  // this number may be another one's now
   if (state_.awaited.contains(node)) Put(node, Standing::kLost, since);
   if (state_.mode == Mode::kFinishing) Handle(fleet_->Gone(node));

@@ -25,6 +25,7 @@ namespace lockstep::control {
 // So long a restart for an update alone is put off while no checkpoint becomes whole: it would cost the steps since the
 // last one.
 inline constexpr Seconds kUntilWhole{10};
+inline constexpr Seconds kToComeBack{2};  // an agent whose coordinator is there again
 
 class Conductor {
  public:
@@ -141,6 +142,8 @@ class Conductor {
   void EndProbe(EpochId epoch);
   void StopIsOverdue(EpochId epoch);
   void LoseTheStuck();
+  void SayWhoStayedAway(Nanos now);
+  void SayLost(int node);
   void LookForTheGone(Nanos now);
   void TakeForGone(int node, Nanos now);
   void UpdateIfDue(Nanos now);
@@ -169,6 +172,7 @@ class Conductor {
   Observed counted_before_;  // by agents that count anew, or no more
   int lost_ = 0;
   std::optional<Wait> culprit_, stop_, stuck_, probe_;
+  Nanos back_by_;    // agents have until then, since this process took over; 0: they have had their time
   Nanos caught_up_;  // no wait ends before: this process was stopped, and what came meanwhile has yet to be heard
   bool carrying_ = false;
   std::vector<EventBody> later_;              // what follows from commands that are being carried out

@@ -301,6 +301,51 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, NobodyIsNamedForALostConnectionBeforeAll
   EXPECT_EQ(state().mode, Mode::kStopping);
 }
 
+// Another process leads on, and not all agents have come to it yet.
+class ThreeNodesOfAnotherCoordinator : public SomeNodes {
+ protected:
+  ThreeNodesOfAnotherCoordinator() : SomeNodes({{"a", 1, "a's"}, {"b", 1, "b's"}, {"c", 1, "c's"}}) {
+    Run();
+    conductor_.Handle(WatcherGone{clock_.Now()});
+    conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+    conductor_.Begin(PendingCommands(state()));
+  }
+  void LoseConnection(int rank) {
+    RankExited lost;
+    lost.epoch = kFirst;
+    lost.rank = RankId(rank);
+    lost.status.code = 1;
+    lost.exception = ExceptionInfo{"RuntimeError", "Connection closed by peer", "train.py:1 in main", true};
+    Say(rank, EventBody(lost));
+  }
+};
+
+TEST_F(ThreeNodesOfAnotherCoordinator, WhoDiedWhileNobodyLedIsNamedForTheConnectionsThatOthersLost) {
+  for (const int node : {0, 2}) {
+    LoseConnection(node);
+    Say(node, AllSaid{kFirst});
+  }
+  Pass(Seconds{1.9});
+  EXPECT_EQ(state().mode, Mode::kConfirming) << "node b may come yet";
+  EXPECT_THAT(state().lost_agents, IsEmpty());
+  Pass(Seconds{0.1});
+  EXPECT_EQ(incident::Headline(state().incidents[*state().open]),
+            "node b is lost, and its ranks with it: it has not come to this coordinator, others have lost their "
+            "connections to its ranks, and nobody in reach died");
+  EXPECT_EQ(state().spec.nodes[1].name, "s");
+}
+
+TEST_F(ThreeNodesOfAnotherCoordinator, NobodyIsWaitedForWhenAllHaveCome) {
+  for (const int node : {0, 1, 2}) Say(node, AllSaid{kFirst});
+  LoseConnection(0);
+  Pass(Seconds{0.9});
+  EXPECT_EQ(state().mode, Mode::kConfirming);
+  Pass(Seconds{0.1});
+  EXPECT_EQ(state().mode, Mode::kStopping);
+  Pass(Seconds{3});
+  EXPECT_THAT(state().lost_agents, IsEmpty());
+}
+
 TEST_F(ThreeNodesOfAStoppedCoordinator, NoPartIsAskedOfWhoHasYetToComeAnew) {
   conductor_.LeftUs(2);
   Say(0, FlushWanted{{kFirst, 3}});

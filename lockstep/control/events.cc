@@ -134,14 +134,20 @@ Json Body(const AgentLost& event) {
   return {{"node", event.node}, {"name", event.name}, {"why", event.why}, {"since_ns", event.since.value}};
 }
 Json Body(const AgentBack& event) { return {{"node", event.node}}; }
-Json Body(const AgentGone& event) { return {{"node", event.node}, {"why", event.why}}; }
+Json Body(const AgentGone& event) {
+  Json json = {{"node", event.node}, {"why", event.why}};
+  if (event.explains) json["explains"] = true;
+  return json;
+}
 Json Body(const StandbyCame& event) { return {{"node", NodeJson(event.node)}}; }
 Json Body(const StandbyLeft& event) { return {{"token", event.token}}; }
 Json Body(const JournalBehind& event) { return {{"seen", event.seen.value()}}; }
 Json Body(const Alerted& event) {
-  return {{"node", event.node},       {"item", event.item}, {"class", AlertClassName(event.kind)},
-          {"subject", event.subject}, {"text", event.text}, {"since_ns", event.since.value},
-          {"cleared", event.cleared}};
+  Json json = {{"node", event.node},       {"item", event.item}, {"class", AlertClassName(event.kind)},
+               {"subject", event.subject}, {"text", event.text}, {"since_ns", event.since.value},
+               {"cleared", event.cleared}};
+  if (!event.token.empty()) json["token"] = event.token;
+  return json;
 }
 Json Body(const Probed& event) {
   Json findings = Json::array();
@@ -158,11 +164,13 @@ Json Body(const StopOverdue& event) {
   return json;
 }
 Json Body(const UpdateAsked& event) {
-  return {{"code", event.code},
-          {"hash", event.hash},
-          {"env", EnvironmentJson(event.env)},
-          {"now", event.now},
-          {"within_s", event.within.value}};
+  Json json = {{"code", event.code},
+               {"hash", event.hash},
+               {"env", EnvironmentJson(event.env)},
+               {"now", event.now},
+               {"within_s", event.within.value}};
+  if (event.takes_back) json["takes_back"] = true;
+  return json;
 }
 Json Body(const CodeKept& event) { return {{"version", event.version}, {"error", event.error}}; }
 Json Body(const UpdateDue& event) { return {{"version", event.version}}; }
@@ -328,13 +336,16 @@ void Read(Fields& fields, AgentLost& event) {
   event = {fields.Int32("node"), fields.Text("name"), fields.Text("why"), fields.Time("since_ns")};
 }
 void Read(Fields& fields, AgentBack& event) { event = {fields.Int32("node")}; }
-void Read(Fields& fields, AgentGone& event) { event = {fields.Int32("node"), fields.Text("why")}; }
+void Read(Fields& fields, AgentGone& event) {
+  event = {fields.Int32("node"), fields.Text("why"), ReadOptionalFlag(fields, "explains")};
+}
 void Read(Fields& fields, StandbyCame& event) { event = {Nested(fields, fields.Child("node"), "node", ReadNode)}; }
 void Read(Fields& fields, StandbyLeft& event) { event = {fields.Text("token")}; }
 void Read(Fields& fields, JournalBehind& event) { event = {EpochId(fields.Unsigned("seen"))}; }
 void Read(Fields& fields, Alerted& event) {
   event = {fields.Int32("node"), fields.Text("item"),     ReadAlertClass(fields), fields.Text("subject"),
            fields.Text("text"),  fields.Time("since_ns"), fields.Flag("cleared")};
+  if (fields.Optional("token") != nullptr) event.token = fields.Text("token");
 }
 void Read(Fields& fields, Probed& event) {
   event = {ReadEpoch(fields), ReadRung(fields), ReadFindings(fields), fields.Texts("unanswered"), {}};
@@ -357,11 +368,8 @@ void Read(Fields& fields, StopOverdue& event) {
   event.unstopped = ReadNodes(fields, "unstopped_nodes");
 }
 void Read(Fields& fields, UpdateAsked& event) {
-  event = {fields.Text("code"),
-           fields.Text("hash"),
-           ReadEnvironment(fields),
-           fields.Flag("now"),
-           {fields.Number("within_s")}};
+  event = {fields.Text("code"), fields.Text("hash"),         ReadEnvironment(fields),
+           fields.Flag("now"),  {fields.Number("within_s")}, ReadOptionalFlag(fields, "takes_back")};
 }
 void Read(Fields& fields, CodeKept& event) { event = {fields.Int32("version"), fields.Text("error")}; }
 void Read(Fields& fields, UpdateDue& event) { event = {fields.Int32("version")}; }

@@ -164,6 +164,7 @@ struct AgentBack {
 struct AgentGone {
   int node = 0;
   std::string why;
+  bool explains = false;  // a lost connection whose cause is unknown; a journal of before has it false
 };
 // An agent came that has no place in the job: it waits for one, with its Python warm.
 struct StandbyCame {
@@ -186,6 +187,7 @@ struct Alerted {
   std::string text;     // one sentence, with its figures
   Nanos since;
   bool cleared = false;  // it is over
+  std::string token{};   // of a standby that says so, which is no node; empty: of `node`
 };
 // The answer to Probe, of all nodes or of those that answered in time. Findings that are certain name whom to evict.
 struct Probed {
@@ -208,7 +210,8 @@ struct UpdateAsked {
   std::string code{}, hash{};  // as in Version
   std::map<std::string, std::string> env{};
   bool now = false;
-  Seconds within{};  // unless a restart has brought it before
+  Seconds within{};         // unless a restart has brought it before
+  bool takes_back = false;  // what waits, if it asks for what runs; a journal of before has it false
 };
 // Answer to KeepCode, of all nodes, or the first error.
 struct CodeKept {

@@ -43,18 +43,18 @@ std::vector<EventBody> AllEvents() {
           Drilled{EpochId(4), "nan", 2, true},
           AgentLost{1, "b", "its connection was lost", {70}},
           AgentBack{1},
-          AgentGone{1, "node b is lost"},
+          AgentGone{1, "node b is lost", true},
           StandbyCame{{"s", 2, "s's token"}},
           StandbyLeft{"s's token"},
           JournalBehind{EpochId(9)},
-          Alerted{1, "gpu_xid", AlertClass::kNetwork, "gpu3", "Xid 79", At(9), true},
+          Alerted{1, "gpu_xid", AlertClass::kNetwork, "gpu3", "Xid 79", At(9), true, "a standby's"},
           Probed{EpochId(4), Rung::kReplay, {suspected.finding}, {"b"}},
           Probed{EpochId(4), Rung::kDiagnose, {}, {}, {"{}"}},
           Probed{EpochId(4), Rung::kReplay, {}, {}, {}, "4 nodes in 2 rounds"},
           StopOverdue{EpochId(4)},
           StopOverdue{EpochId(4), {0, 2}},
           StopOverdue{EpochId(4), {}, {1}},
-          UpdateAsked{"/new", "abc", {{"LR", "1"}}, true, Seconds{3600}},
+          UpdateAsked{"/new", "abc", {{"LR", "1"}}, true, Seconds{3600}, true},
           CodeKept{2, "node b: /new does not exist"},
           UpdateDue{2},
           ClusterDid{3, "h3", "Slurm drains node h3"},
@@ -90,7 +90,7 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "layout",     "reports",      "stuck_nodes", "unstopped_nodes",
                                            "env",        "step_time_s",  "can_ask",     "withdrawn",
                                            "note",       "same",         "finite",      "step",
-                                           "noted"};
+                                           "noted",      "token",        "explains",    "takes_back"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

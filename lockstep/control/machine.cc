@@ -270,7 +270,8 @@ void On(Turn& turn, const WatcherGone& event) {
                          fmt::format("nobody watched for {}{:.3f} s", known ? "" : "up to ", away), event.since);
   if (event.same) return CloseIncident(turn, index, "it goes on; agents that had given it up came anew");
   CloseIncident(turn, index, "another coordinator took over");
-  turn.state.standbys.clear();  // those that are still there come anew
+  turn.state.standbys.clear();  // those that are still there come anew, and say what is wrong with them
+  turn.state.alerts_of_standbys.clear();
   NoteRoom(turn);
 }
 

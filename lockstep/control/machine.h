@@ -68,6 +68,7 @@ struct Fault {
   std::string program_error;    // a verdict: no restart can help. Empty = one may
   bool free_retry = false;      // the restart that repairs it is not charged to the budget
   bool led = false;             // a certain finding leads it, and asks for an answer
+  bool unexplained = false;     // it is led by who lost a connection first, for want of a cause
   bool traceable = false;       // it is an exception that has a place in the program
   std::vector<Culprit> named;   // by probes
   std::set<int> stuck;          // nodes whose ranks do not end, and whose place nobody could take
@@ -158,6 +159,7 @@ struct State {
   std::map<int, size_t> lost_agents;  // by node: the incident that is open while its agent is out of reach
   std::optional<size_t> bad_loss;     // the incident that is open while a loss is no number, and is only named
   std::vector<NodeSpec> standbys;     // in the order in which they came
+  std::map<std::string, Alerts> alerts_of_standbys;  // by token
   std::vector<Eviction> evictions;
   std::vector<World> worlds;       // that the job had; the last is that of `spec`
   int64_t lost_in = 0;             // the incident of a node with whose loss the job ended; 0: none
@@ -203,10 +205,16 @@ std::vector<Command> PendingCommands(const State& state);
 // The world may grow, and has waited for a restart long enough: GrowthDue.
 bool IsGrowthDue(const State& state, Nanos now);
 
-// Which of these standbys would take this node's place: one that has as many ranks; rather the one of its own name, and
-// none that has another node's.
+// What its own inspection says of a standby whose machine is broken; empty: it is fit to take a place.
+std::string WhyUnfit(const State& state, const NodeSpec& standby);
+// Those that are fit.
+int CountFit(const State& state);
+// Which of these standbys would take this node's place: one that is fit and has as many ranks; rather the one of its
+// own name, and none that has another node's.
 std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node, const std::vector<NodeSpec>& standbys);
-// A standby could take this node's place.
+// The same, if the node were lost: where the job could not go on without it, one that is not fit is better than none.
+std::vector<NodeSpec>::const_iterator SuccessorTo(const State& state, int node, const std::vector<NodeSpec>& standbys);
+// A standby could take this node's place, were it lost.
 bool IsReplaceable(const State& state, int node);
 
 // The version whose code the nodes are to copy.

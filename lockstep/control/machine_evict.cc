@@ -58,10 +58,6 @@ void Await(Turn& turn, int node) {
   AnnounceIncident(turn, index);
 }
 
-std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node) {
-  return StandbyFor(state, node, state.standbys);
-}
-
 std::string WhoIsLost(const State& state, const AgentGone& event) {
   const char* nobody_came = state.awaited.contains(event.node) ? "; another machine was asked for, and none came" : "";
   return fmt::format("node {} is lost: {}{}", NodeName(state, event.node), event.why, nobody_came);
@@ -77,12 +73,17 @@ Finding LossOf(const std::string& name, const std::string& why, Nanos since) {
   return finding;
 }
 
-// The open incident has it, or a new one, which it leads unless a culprit that began before it does.
-void Join(Turn& turn, Finding finding) {
+// The open incident has it, or a new one, which it leads unless a culprit that began before it does. It is the cause
+// of a lost connection that had none: true.
+bool Join(Turn& turn, Finding finding, bool explains) {
   EnsureIncident(turn);
+  Fault& fault = turn.state.fault;
   auto& findings = Open(turn.state).findings;
-  const bool leads = !turn.state.fault.led || finding.since <= incident::Lead(Open(turn.state)).since;
+  explains = explains && fault.unexplained;
+  if (explains) fault.unexplained = false;
+  const bool leads = explains || !fault.led || finding.since <= incident::Lead(Open(turn.state)).since;
   findings.insert(leads ? findings.begin() : findings.end(), std::move(finding));
+  return explains;
 }
 
 Nanos LostSince(const Turn& turn, int node) {
@@ -94,20 +95,20 @@ Nanos LostSince(const Turn& turn, int node) {
 void EndWith(Turn& turn, const AgentGone& event) {
   State& state = turn.state;
   const Nanos since = LostSince(turn, event.node);
-  Join(turn, LossOf(NodeName(state, event.node), event.why, since));
+  Join(turn, LossOf(NodeName(state, event.node), event.why, since), event.explains);
   Strike(turn, since);
   state.lost_in = Open(state).id;
   BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
 }
 
 // The node is lost with all its ranks, since `since`: the epoch ends, if it has not, and a standby takes its place.
-void LoseNode(Turn& turn, int node, const std::string& why, Nanos since) {
+void LoseNode(Turn& turn, int node, const std::string& why, Nanos since, bool explains = false) {
   State& state = turn.state;
   Finding finding = LossOf(NodeName(state, node), why, since);
   const bool repairing = state.mode == Mode::kStopping || state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
   const bool keeping_stacks = state.mode == Mode::kConfirming && state.fault.keeping_stacks;
   if (repairing || keeping_stacks) {
-    Join(turn, std::move(finding));
+    if (Join(turn, std::move(finding), explains) && state.mode == Mode::kStopping) ResolveAnew(turn);
   } else {
     LeadWith(turn, std::move(finding));
   }
@@ -137,55 +138,38 @@ void TakeVacantPlace(Turn& turn) {
   State& state = turn.state;
   if (state.mode != Mode::kStopping && state.mode != Mode::kProbing) return;
   for (const int node : state.vacated) {
-    const auto standby = StandbyFor(state, node);
+    const auto standby = StandbyFor(state, node, state.standbys);
     if (standby == state.standbys.end()) continue;
     NodeSpec& place = state.spec.nodes[static_cast<size_t>(node)];
     for (Eviction& eviction : state.evictions)
       if (eviction.node.token == place.token) eviction.standby = standby->name;
     ActOnPlan(turn, ActionKind::kEvict, fmt::format("standby {} has the place of node {}", standby->name, place.name));
-    place = *standby;
-    state.standbys.erase(standby);
+    place = TakeStandby(state, standby);
     state.vacated.erase(node);
     turn.commands.push_back(Seat{node, place});
     return AnnounceOpen(turn);
   }
 }
 
-}  // namespace
-
-// Nodes are told apart by their names.
-std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node, const std::vector<NodeSpec>& standbys) {
-  const auto& nodes = state.spec.nodes;
-  if (node < 0 || node >= static_cast<int>(nodes.size())) return standbys.end();
-  const NodeSpec& place = nodes[static_cast<size_t>(node)];
-  const auto is_same = [&](const NodeSpec& standby) {
-    return standby.ranks == place.ranks && standby.name == place.name;
-  };
-  const auto is_new = [&](const NodeSpec& standby) {
-    return standby.ranks == place.ranks && std::ranges::find(nodes, standby.name, &NodeSpec::name) == nodes.end();
-  };
-  const auto same = std::ranges::find_if(standbys, is_same);
-  return same != standbys.end() ? same : std::ranges::find_if(standbys, is_new);
+// Somebody is fit to take a place who was not there, or was not fit.
+void OfferStandby(Turn& turn) {
+  TakeAwaitedPlace(turn);
+  TakeVacantPlace(turn);
+  NoteRoom(turn);
+  Reconsider(turn);
 }
 
-bool HasStandbyFor(const State& state, int node) { return StandbyFor(state, node) != state.standbys.end(); }
-
-void PutOut(Turn& turn, int node, const std::string& why, Role role) {
-  HasStandbyFor(turn.state, node) ? Replace(turn, node, why, role) : GoOnWithout(turn, node, why, role);
-}
-
-void Replace(Turn& turn, int node, const std::string& why, Role role) {
+// On account of the open incident this standby takes the place of this node.
+void Replace(Turn& turn, int node, const NodeSpec& standby, const std::string& why, Role role) {
   State& state = turn.state;
-  const auto standby = StandbyFor(state, node);
   NodeSpec& place = state.spec.nodes[static_cast<size_t>(node)];
-  state.evictions.push_back({place, standby->name, why, turn.at, role, Open(state).id});
+  state.evictions.push_back({place, standby.name, why, turn.at, role, Open(state).id});
   state.awaited.erase(node);
   state.fault.stuck.erase(node);
   ActOnPlan(turn, ActionKind::kEvict,
-            fmt::format("node {} is out of the job, standby {} in its place", place.name, standby->name));
-  if (state.joining.erase(place.token) > 0) state.joining.insert(standby->token);
-  place = *standby;
-  state.standbys.erase(standby);
+            fmt::format("node {} is out of the job, standby {} in its place", place.name, standby.name));
+  if (state.joining.erase(place.token) > 0) state.joining.insert(standby.token);
+  place = standby;
   state.alerts.Forget(node);
   if (const auto lost = state.lost_agents.extract(node); !lost.empty())
     CloseIncident(turn, lost.mapped(), fmt::format("standby {} took its place", place.name));
@@ -193,9 +177,66 @@ void Replace(Turn& turn, int node, const std::string& why, Role role) {
   AnnounceOpen(turn);
 }
 
+// Nodes are told apart by their names.
+template <typename Takes>
+std::vector<NodeSpec>::const_iterator FirstFor(const State& state, int node, const std::vector<NodeSpec>& standbys,
+                                               const Takes& takes) {
+  const auto& nodes = state.spec.nodes;
+  if (node < 0 || node >= static_cast<int>(nodes.size())) return standbys.end();
+  const NodeSpec& place = nodes[static_cast<size_t>(node)];
+  const auto is_same = [&](const NodeSpec& standby) {
+    return standby.ranks == place.ranks && standby.name == place.name && takes(standby);
+  };
+  const auto is_new = [&](const NodeSpec& standby) {
+    return standby.ranks == place.ranks && takes(standby) &&
+           std::ranges::find(nodes, standby.name, &NodeSpec::name) == nodes.end();
+  };
+  const auto same = std::ranges::find_if(standbys, is_same);
+  return same != standbys.end() ? same : std::ranges::find_if(standbys, is_new);
+}
+
+}  // namespace
+
+std::string WhyUnfit(const State& state, const NodeSpec& standby) {
+  const auto alerts = state.alerts_of_standbys.find(standby.token);
+  if (alerts == state.alerts_of_standbys.end()) return "";
+  const std::vector<Alerts::Complaint> broken = alerts->second.Broken();
+  return broken.empty() ? "" : ComplaintText(broken.front());
+}
+
+int CountFit(const State& state) {
+  return static_cast<int>(
+      std::ranges::count_if(state.standbys, [&](const NodeSpec& standby) { return WhyUnfit(state, standby).empty(); }));
+}
+
+std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node, const std::vector<NodeSpec>& standbys) {
+  return FirstFor(state, node, standbys, [&](const NodeSpec& standby) { return WhyUnfit(state, standby).empty(); });
+}
+
+std::vector<NodeSpec>::const_iterator SuccessorTo(const State& state, int node, const std::vector<NodeSpec>& standbys) {
+  const auto fit = StandbyFor(state, node, standbys);
+  if (fit != standbys.end() || CanDoWithout(state, node)) return fit;
+  return FirstFor(state, node, standbys, [](const NodeSpec&) { return true; });
+}
+
+NodeSpec TakeStandby(State& state, std::vector<NodeSpec>::const_iterator standby) {
+  NodeSpec taken = *standby;
+  state.standbys.erase(standby);
+  state.alerts_of_standbys.erase(taken.token);  // it says them again, as the node that it is now
+  return taken;
+}
+
+void PutOut(Turn& turn, int node, const std::string& why, Role role) {
+  const auto takes_over = role == Role::kLoss ? SuccessorTo : StandbyFor;
+  const auto standby = takes_over(turn.state, node, turn.state.standbys);
+  if (standby == turn.state.standbys.end()) return GoOnWithout(turn, node, why, role);
+  Replace(turn, node, TakeStandby(turn.state, standby), why, role);
+}
+
 // In the process of the agent of one node the coordinator itself may live.
 bool IsReplaceable(const State& state, int node) {
-  return node != state.spec.leading_node && MayLose(state) && HasStandbyFor(state, node);
+  return node != state.spec.leading_node && MayLose(state) &&
+         SuccessorTo(state, node, state.standbys) != state.standbys.end();
 }
 
 Nanos GoneAt(const State& state, int node, Nanos lost_since) {
@@ -261,21 +302,31 @@ void On(Turn& turn, const AgentGone& event) {
   const bool may_lose = CanDoWithout(state, event.node) && !MustAwait(state, event.node, turn.at);
   if (!IsReplaceable(state, event.node) && !may_lose)
     return state.awaited.contains(event.node) ? Ignore(turn) : Await(turn, event.node);
-  LoseNode(turn, event.node, event.why, LostSince(turn, event.node));
+  LoseNode(turn, event.node, event.why, LostSince(turn, event.node), event.explains);
 }
 
 void On(Turn& turn, const StandbyCame& event) {
   On(turn, StandbyLeft{event.node.token});  // it is back
   turn.state.standbys.push_back(event.node);
-  TakeAwaitedPlace(turn);
-  TakeVacantPlace(turn);
-  NoteRoom(turn);
-  Reconsider(turn);
+  OfferStandby(turn);
 }
 
 void On(Turn& turn, const StandbyLeft& event) {
   std::erase_if(turn.state.standbys, [&](const NodeSpec& standby) { return standby.token == event.token; });
+  turn.state.alerts_of_standbys.erase(event.token);
   NoteRoom(turn);
+}
+
+void OfStandby(Turn& turn, const Alerted& event) {
+  State& state = turn.state;
+  const auto standby = std::ranges::find(state.standbys, event.token, &NodeSpec::token);
+  if (standby == state.standbys.end()) return Ignore(turn);
+  const bool was_fit = WhyUnfit(state, *standby).empty();
+  if (!state.alerts_of_standbys[event.token].Take(event, turn.at, state.spec.policy.network_window))
+    return Ignore(turn);
+  const bool is_fit = WhyUnfit(state, *standby).empty();
+  if (is_fit && !was_fit) OfferStandby(turn);
+  if (!is_fit && was_fit) NoteRoom(turn);
 }
 
 }  // namespace lockstep::control

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <nlohmann/json.hpp>
+
 #include "lockstep/control/four_ranks.h"
 #include "lockstep/control/machine.h"
+#include "lockstep/control/report.h"
 
 namespace lockstep::control {
 namespace {
@@ -154,6 +157,95 @@ TEST(Standby, WithTheNameOfTheLostNodeIsPreferred) {
   EXPECT_EQ(job.state.spec.nodes[1].token, "b booted anew");
   ASSERT_EQ(job.state.standbys.size(), 1u);
   EXPECT_EQ(job.state.standbys[0].name, "s");
+}
+
+// What its inspection says of the machine of standby `name`.
+Alerted OfTheStandby(const std::string& name, double since, bool cleared = false,
+                     AlertClass kind = AlertClass::kMachine) {
+  return {-1, "disk_full", kind, "/run", "0 % is free", At(since), cleared, name + "'s"};
+}
+
+TEST(Standby, ThatSaysItIsBrokenIsPassedOver) {
+  Scenario job = WithStandby();
+  job.Hear(13, StandbyCame{{"t", 2, "t's"}});
+  job.Hear(14, OfTheStandby("s", 14));
+  const Json status = StatusReport(job.state, Observed{}, job.state.now);
+  EXPECT_EQ(status["standbys"], Json::parse(R"(["s", "t"])"));
+  EXPECT_EQ(status["unfit_standbys"], Json::parse(R"([{"name": "s", "why": "disk_full of /run: 0 % is free"}])"));
+  job.Hear(30, AgentGone{1, "its agent is silent"});
+  EXPECT_EQ(job.state.spec.nodes[1].name, "t");
+  ASSERT_EQ(job.state.standbys.size(), 1u);
+  EXPECT_EQ(job.state.standbys[0].name, "s");
+}
+
+TEST(Standby, ThatSaysItIsBrokenIsBetterThanTheEndOfTheJob) {
+  Scenario job = WithStandby();
+  job.Hear(14, OfTheStandby("s", 14));
+  EXPECT_TRUE(IsReplaceable(job.state, 1));
+  EXPECT_THAT(job.Hear(30, AgentGone{1, "its agent is silent"}), testing::HasSubstr("seat 1"));
+  EXPECT_EQ(job.state.spec.nodes[1].name, "s");
+  EXPECT_TRUE(job.state.alerts_of_standbys.empty()) << "it says it again as a node";
+}
+
+TEST(Standby, IsFitAgainWhenItSaysSo) {
+  Scenario job = WithStandby();
+  job.Hear(14, OfTheStandby("s", 14, false, AlertClass::kSoftware));
+  EXPECT_EQ(WhyUnfit(job.state, {"s", 2, "s's"}), "") << "of what would not have a node evicted";
+  job.Hear(15, OfTheStandby("s", 15));
+  EXPECT_NE(WhyUnfit(job.state, {"s", 2, "s's"}), "");
+  job.Hear(20, Alerted{1, "gpu_xid", AlertClass::kMachine, "gpu3", "Xid 79", At(20)});
+  EXPECT_EQ(job.state.mode, Mode::kRunning) << "a broken machine in place of a broken machine";
+  EXPECT_THAT(job.Hear(21, OfTheStandby("s", 15, true)), testing::HasSubstr("kill 1"));
+  EXPECT_EQ(WhyUnfit(job.state, {"s", 2, "s's"}), "");
+  job.Hear(22, EpochStopped{EpochId(1)});
+  EXPECT_EQ(job.state.spec.nodes[1].name, "s");
+}
+
+TEST(Standby, ThatComesAnewSaysAnewWhatIsWrongWithIt) {
+  Scenario job = WithStandby();
+  job.Hear(14, OfTheStandby("s", 14));
+  job.Hear(15, StandbyCame{{"s", 2, "s's"}});
+  EXPECT_EQ(WhyUnfit(job.state, {"s", 2, "s's"}), "");
+  job.Hear(16, OfTheStandby("s", 14));
+  job.Hear(17, WatcherGone{At(15)});
+  EXPECT_TRUE(job.state.alerts_of_standbys.empty());
+  const int64_t ignored = job.state.ignored_events;
+  job.Hear(18, OfTheStandby("s", 14));
+  EXPECT_EQ(job.state.ignored_events, ignored + 1) << "it is none";
+}
+
+// It was power that went: nobody heard of it until the restart was under way.
+TEST(Standby, TheLossOfANodeExplainsALostConnectionThatNothingDid) {
+  for (const bool old_journal : {false, true}) {
+    Scenario job = WithStandby();
+    job.Hear(20, LostPeer(1, 0, Step(11, 19), 20));
+    EXPECT_EQ(job.Hear(21, SecondaryGraceOver{EpochId(1)}), "kill 1 after 0 s, announce 1");
+    job.Hear(24, AgentLost{1, "b", "nothing heard for 4 s", At(24)});
+    EXPECT_THAT(job.Hear(34, AgentGone{1, "its agent is silent", !old_journal}), testing::HasSubstr("seat 1"));
+    EXPECT_THAT(job.Headline(0), testing::HasSubstr(old_journal ? "rank 0 left" : "node b is lost"));
+    EXPECT_EQ(job.state.fault.plan.symptom, old_journal ? Symptom::kCrash : Symptom::kNodeLost);
+    EXPECT_EQ(job.Hear(35, EpochStopped{EpochId(1)}), "choose for 2");
+  }
+}
+
+TEST(Standby, TheLossOfANodeThatEndsTheJobExplainsALostConnectionToo) {
+  Scenario job = WithStandby();
+  job.Hear(13, StandbyLeft{"s's"});
+  job.Hear(20, LostPeer(1, 0, Step(11, 19), 20));
+  job.Hear(21, SecondaryGraceOver{EpochId(1)});
+  EXPECT_EQ(job.Hear(90, AgentGone{1, "its agent is silent", true}), "wait 120 s for the end");
+  EXPECT_THAT(job.Headline(0), testing::HasSubstr("node b is lost"));
+  EXPECT_EQ(job.state.exit_code, kExitLost);
+}
+
+TEST(Standby, TheLossOfANodeDoesNotExplainADeath) {
+  Scenario job = WithStandby();
+  job.Hear(20, LostPeer(1, 0, Step(11, 19), 20));
+  job.Hear(21, SecondaryGraceOver{EpochId(1)});
+  job.Hear(21.5, Killed(1, 1, SIGKILL, {}, 19.5));
+  job.Hear(24, AgentLost{1, "b", "nothing heard for 4 s", At(24)});
+  job.Hear(34, AgentGone{1, "its agent is silent", true});
+  EXPECT_THAT(job.Headline(0), testing::HasSubstr("rank 1 was killed"));
 }
 
 TEST(Standby, IsNotTouchedByWhoOnlyObserves) {

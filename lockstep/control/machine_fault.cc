@@ -276,6 +276,7 @@ void LeadWithFirstLoss(Turn& turn) {
     lead.evidence.push_back("a lost connection is secondary: the cause behind it is unknown");
     turn.state.last_exception = {};
     turn.state.fault.traceable = false;
+    turn.state.fault.unexplained = true;
   }
   LeadWith(turn, std::move(lead));
 }
@@ -296,6 +297,7 @@ void JoinExit(Turn& turn, const RankExited& event, Finding finding) {
   finding.certain = true;
   Nanos since = finding.since;
   incident.findings.insert(incident.findings.begin(), std::move(finding));
+  state.fault.unexplained = false;
   Strike(turn, since);
   state.fault.program_error = JudgeProgram(state, event);
   if (state.mode == Mode::kStopping) ResolveAnew(turn);

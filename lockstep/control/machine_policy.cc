@@ -37,13 +37,6 @@ std::optional<int> NodeOf(const State& state, const Suspect& suspect) {
   return std::nullopt;
 }
 
-std::string ComplaintText(const Alerts::Complaint& complaint) {
-  const Alerted& newest = complaint.newest;
-  const std::string about = newest.subject.empty() ? newest.item : fmt::format("{} of {}", newest.item, newest.subject);
-  return fmt::format("{}: {}{}", about, newest.text,
-                     complaint.count > 1 ? fmt::format("; {} alerts in all", complaint.count) : "");
-}
-
 void AddAlerts(const State& state, const std::vector<Alerts::Complaint>& complaints, std::vector<Culprit>& culprits) {
   for (const Alerts::Complaint& complaint : complaints)
     culprits.push_back({complaint.newest.node, NameOf(state, complaint.newest.node), ComplaintText(complaint)});
@@ -58,7 +51,8 @@ void Complete(const State& state, std::vector<Culprit>& culprits) {
   for (Culprit& culprit : culprits) {
     if (state.vacated.contains(culprit.node)) continue;  // it is out already
     if (!named.insert(culprit.node).second) continue;
-    const auto fits = StandbyFor(state, culprit.node, standbys);
+    const bool is_lost = culprit.role == Role::kLoss;
+    const auto fits = is_lost ? SuccessorTo(state, culprit.node, standbys) : StandbyFor(state, culprit.node, standbys);
     culprit.replaceable = fits != standbys.end();
     if (culprit.replaceable) standbys.erase(fits);
     if (!culprit.replaceable && gone.insert(culprit.node).second) {
@@ -131,7 +125,7 @@ FaultFacts FactsOf(const State& state, Symptom symptom) {
   facts.widespread = state.alerts.IsWidespread(state.spec.policy, state.now);
   facts.evicted_last_hour = EvictedLastHour(state);
   facts.nodes = CountNodes(state) - static_cast<int>(state.vacated.size());
-  facts.standbys = static_cast<int>(state.standbys.size());
+  facts.standbys = CountFit(state);
   facts.can_roll_back = CanRollBack(state);
   return facts;
 }
@@ -396,6 +390,7 @@ void Reconsider(Turn& turn) {
 
 void On(Turn& turn, const Alerted& event) {
   State& state = turn.state;
+  if (!event.token.empty()) return OfStandby(turn, event);
   const bool is_node = event.node >= 0 && event.node < CountNodes(state);
   if (!is_node || !state.alerts.Take(event, turn.at, state.spec.policy.network_window)) return Ignore(turn);
   if (!NeedsAnswer(event) || state.paused) return;

@@ -65,13 +65,20 @@ bool IsSame(const Version& a, const Version& b) {
   return a.code.empty() == b.code.empty() && a.hash == b.hash && a.env == b.env;
 }
 
-std::string WhyNot(const State& state, const Version& version) {
+std::string WhyNot(const State& state) {
   if (state.spec.observe_only) return "this run only observes (--observe-only)";
   if (state.spec.policy.dry_run) return "dry run: it would be done (dry_run of the policy)";
   if (state.mode == Mode::kFinishing) return "the job is ending";
-  if (IsSame(version, Running(state).version))
-    return fmt::format("nothing changes: version {} runs already", state.running);
   return "";
+}
+
+// It asks for what runs: nothing is to come. Old journals do not take back what they had wait.
+void AskedForWhatRuns(State& state, const UpdateAsked& event, Update& update) {
+  Update* coming = event.takes_back ? Coming(state) : nullptr;
+  if (coming == nullptr) return Drop(update, fmt::format("nothing changes: version {} runs already", state.running));
+  update.took_back = coming->version.number;
+  Drop(*coming, fmt::format("taken back by version {}, which is what runs", update.version.number));
+  Drop(update, fmt::format("version {} is taken back: version {} runs on", update.took_back, state.running));
 }
 
 // What builds on a version that turned out bad has its fault too.
@@ -250,8 +257,10 @@ void ReconsiderUpdate(Turn& turn) { StartUpdate(turn); }
 void On(Turn& turn, const UpdateAsked& event) {
   State& state = turn.state;
   Update update = Compose(state, event, turn.at);
-  if (std::string why = WhyNot(state, update.version); !why.empty()) {
+  if (std::string why = WhyNot(state); !why.empty()) {
     Drop(update, std::move(why));
+  } else if (IsSame(update.version, Running(state).version)) {
+    AskedForWhatRuns(state, event, update);
   } else if (Update* coming = Coming(state)) {
     update.base = coming->base;
     Drop(*coming, fmt::format("version {} holds it", update.version.number));

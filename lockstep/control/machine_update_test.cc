@@ -247,6 +247,44 @@ TEST(Update, BuildsOnTheOneBefore) {
   EXPECT_EQ(job.state.versions[3].version.code, "") << "on top of what runs";
 }
 
+// What waits is not wanted any more: what runs is.
+TEST(Update, IsTakenBackWhereWhatRunsIsAskedForAgain) {
+  Scenario job = OnTrial();
+  job.Hear(14, Env("2"));
+  UpdateAsked again = Env("1");
+  again.takes_back = true;
+  EXPECT_EQ(job.Hear(15, again), "");
+  EXPECT_EQ(WhyOf(job, 2), "taken back by version 3, which is what runs");
+  EXPECT_EQ(WhyOf(job, 3), "version 2 is taken back: version 1 runs on");
+  EXPECT_EQ(StatusReport(job.state, Observed{}, job.state.now)["versions"][3]["took_back"], 2);
+  job.Hear(16, Env("3"));
+  EXPECT_EQ(job.state.versions[4].base, 1) << "not on what was taken back";
+}
+
+// Of those that are to be copied, too.
+TEST(Update, IsTakenBackBeforeTheNodesHaveItsCode) {
+  Scenario job = Trained();
+  job.Hear(11, Code("/a", true));
+  job.Hear(11.1, CodeKept{1, ""});
+  job.Restart(12, Checkpoint(1, 10));
+  job.ComeUp(13);
+  job.Hear(14, Code("/b"));
+  UpdateAsked again = Code("/a");
+  again.takes_back = true;
+  EXPECT_EQ(job.Hear(15, again), "");
+  EXPECT_EQ(StageOf(job, 2), VersionStage::kDropped);
+  EXPECT_FALSE(VersionToCopy(job.state));
+}
+
+// Whoever wrote that journal went on to run what waited.
+TEST(Update, OfAnOldJournalIsNotTakenBack) {
+  Scenario job = OnTrial();
+  job.Hear(14, Env("2"));
+  job.Hear(15, Env("1"));
+  EXPECT_EQ(StageOf(job, 2), VersionStage::kWaiting);
+  EXPECT_EQ(WhyOf(job, 3), "nothing changes: version 1 runs already");
+}
+
 TEST(Update, FallsWithTheOneOnWhichItBuilds) {
   Scenario job = OnTrial();
   job.Hear(14, Env("2"));

@@ -38,8 +38,8 @@ std::vector<NodeSpec> Without(const State& state, const std::set<int>& gone) {
   return left;
 }
 
-// Those that stand by and would make the world larger, in the order of their coming. One with the name of a node that
-// is left waits for that one's place: nodes are told apart by their names.
+// Those that stand by, are fit and would make the world larger, in the order of their coming. One with the name of a
+// node that is left waits for that one's place: nodes are told apart by their names.
 std::vector<NodeSpec> JoiningTo(const std::vector<NodeSpec>& left, const State& state) {
   if (!MayChange(state) || !state.may_grow || state.spec.observe_only || state.spec.policy.dry_run) return {};
   if (left.size() < 2 && state.frontier >= 0) return {};  // a node alone has no keeper, from whom others could have it
@@ -47,7 +47,7 @@ std::vector<NodeSpec> JoiningTo(const std::vector<NodeSpec>& left, const State& 
   std::vector<NodeSpec> joining;
   for (const NodeSpec& standby : state.standbys) {
     const bool is_new = std::ranges::find(left, standby.name, &NodeSpec::name) == left.end();
-    if (is_new && joining.size() < room) joining.push_back(standby);
+    if (is_new && WhyUnfit(state, standby).empty() && joining.size() < room) joining.push_back(standby);
   }
   while (!joining.empty() && !LayoutAllows(state, RanksOf(left) + RanksOf(joining))) joining.pop_back();
   return joining;
@@ -95,7 +95,7 @@ std::optional<Resize> SettleWorld(Turn& turn) {
   change.from.resize(nodes.size() + joining.size(), -1);
   for (const NodeSpec& joins : joining) {
     state.joining.insert(joins.token);
-    std::erase(state.standbys, joins);
+    (void)TakeStandby(state, std::ranges::find(state.standbys, joins));
   }
   nodes.insert(nodes.end(), joining.begin(), joining.end());
   if (!joining.empty()) state.grown = turn.at;

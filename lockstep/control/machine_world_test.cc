@@ -62,6 +62,18 @@ TEST(World, AStandbyIsPreferred) {
   EXPECT_THAT(Names(job), ElementsAre("a", "s", "c"));
 }
 
+Alerted Broken(double since, bool cleared = false) {
+  return {-1, "gpu_xid", AlertClass::kMachine, "", "", At(since), cleared, "s's"};
+}
+
+TEST(World, NeedsNoStandbyThatSaysItIsBroken) {
+  Scenario job = ThreeNodes(2, 3);
+  job.Hear(13, kStandby);
+  job.Hear(14, Broken(14));
+  EXPECT_THAT(LoseB(job), HasSubstr("vacate 1"));
+  EXPECT_THAT(job.Hear(21.25, Broken(14, true)), HasSubstr("seat 1")) << "it is not, and comes in time";
+}
+
 TEST(World, AStandbyThatComesInTimeHasThePlaceAfterAll) {
   Scenario job = ThreeNodes(2, 3);
   LoseB(job);
@@ -143,6 +155,19 @@ TEST(World, GrowsByARestartOfItsOwnAfterAWhile) {
   EXPECT_THAT(Names(job), ElementsAre("a", "c", "s"));
   job.Hear(60.2, RestoreChosen{EpochId(3), CheckpointId{EpochId(2), 14}, {}});
   EXPECT_EQ(job.state.restarts - job.state.free_retries, charged) << "it is charged to nothing";
+}
+
+TEST(World, DoesNotGrowByAMachineThatSaysItIsBroken) {
+  Scenario job = Smaller();
+  job.Hear(31, Broken(31));
+  EXPECT_FALSE(IsGrowthDue(job.state, At(70)));
+  job.Hear(40, Broken(31, true));
+  EXPECT_FALSE(IsGrowthDue(job.state, At(69)));
+  EXPECT_TRUE(IsGrowthDue(job.state, At(70)));
+  job.Hear(71, Broken(71));
+  job.Hear(72, Killed(2, 0, SIGKILL));
+  job.Hear(73, EpochStopped{EpochId(2)});
+  EXPECT_THAT(Names(job), ElementsAre("a", "c")) << "nor by a restart for another reason";
 }
 
 TEST(World, GrowsNotMoreOftenThanStated) {

@@ -25,7 +25,7 @@ int CountNamed(const State& state) {
   const bool current =
       state.open && !state.decisions.empty() && state.decisions.back().incident == state.incidents[*state.open].id;
   if (!current) return 0;
-  return std::max(0, state.decisions.back().decision.machines_wanted - static_cast<int>(state.standbys.size()));
+  return std::max(0, state.decisions.back().decision.machines_wanted - CountFit(state));
 }
 
 // On whose account: the first loss, or the newest decision that wanted one. 0: of none, for an alert that came while

@@ -52,6 +52,18 @@ TEST(Needs, AMachineInPlaceOfOneThatIsBroken) {
   EXPECT_EQ(NeedsOf(job.state).machines, 0);
 }
 
+TEST(Needs, AMachineThatIsFitWhereThatWhichStandsByIsNot) {
+  Scenario job = TwoNodes();
+  job.Hear(13, kStandby);
+  Alerted broken = Xid(-1, 14);
+  broken.token = kStandby.node.token;
+  job.Hear(14, broken);
+  EXPECT_EQ(NeedsOf(job.state), schedule::Wanted{}) << "nobody is to be replaced";
+  job.Hear(20, Xid(1, 20));
+  EXPECT_EQ(NeedsOf(job.state).machines, 1);
+  EXPECT_THAT(NeedsOf(job.state).here, ElementsAre("a", "b", "s"));
+}
+
 TEST(Needs, ADrainOfWhatWasEvictedUntilItIsToldWhatCameOfIt) {
   Scenario job = TwoNodes();
   job.Hear(13, kStandby);

@@ -180,10 +180,16 @@ Json CheckpointJson(const Observed& observed) {
 
 void AddStandbys(Json& report, const State& state) {
   Json standbys = Json::array(), evicted = Json::array();
-  for (const NodeSpec& standby : state.standbys) standbys.push_back(standby.name);
+  Json unfit = Json::array();
+  for (const NodeSpec& standby : state.standbys) {
+    standbys.push_back(standby.name);
+    if (const std::string why = WhyUnfit(state, standby); !why.empty())
+      unfit.push_back({{"name", standby.name}, {"why", why}});
+  }
   for (const Eviction& eviction : state.evictions)
     evicted.push_back({{"name", eviction.node.name}, {"standby", eviction.standby}, {"why", eviction.why}});
   report["standbys"] = std::move(standbys);
+  report["unfit_standbys"] = std::move(unfit);
   report["evicted"] = std::move(evicted);
 }
 
@@ -197,6 +203,7 @@ void AddVersions(Json& report, const State& state, Nanos now) {
                  {"code", update.version.code},
                  {"env", EnvironmentJson(update.version.env)},
                  {"why", update.why}};
+    if (update.took_back > 0) json["took_back"] = update.took_back;
     if (waits) json["due_in_s"] = update.now ? 0.0 : ToSeconds(std::max(Nanos{}, update.deadline - now)).value;
     versions.push_back(std::move(json));
   }

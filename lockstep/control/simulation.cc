@@ -41,6 +41,7 @@ Simulation::Simulation(const SimulationPlan& plan)
     : plan_(plan),
       chance_(plan.seed),
       counting_(plan.seed + 5'000'000'029),
+      faltering_(plan.seed + 13'000'000'027),
       clock_(schedule_),
       network_(plan.nodes, schedule_, chance_,
                {.connected = [this](int machine) { Joined(machine); },

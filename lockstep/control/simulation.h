@@ -53,13 +53,14 @@ enum class Mutant {
   kEndForever,        // processes that do not end are waited for when the job is to end
   kNeverUnseen,       // a job that tells no steps never counts as training
   kBlameOthers,       // a coordinator that was stopped gives nobody more time
+  kDeafToStandbys,    // what a standby says of its machine is not heard
   // Of worlds that change.
   kNoLeast,       // the world becomes smaller than it may
   kVacantRunsOn,  // what ran on a node that the job goes on without is waited for
   kOldNumbers,    // what was written under the old numbers is taken for written under the new ones
   kAllAlike,      // ranks that differ are taken for replicas
 };
-inline constexpr int kMutants = 38, kFirstOfWorlds = 35;
+inline constexpr int kMutants = 39, kFirstOfWorlds = 36;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {

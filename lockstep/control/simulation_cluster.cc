@@ -181,6 +181,11 @@ void Cluster::Do(int index, const KeepStacks& command) {
                [this, index, epoch = command.epoch] { Remember(index, epoch, StacksKept{epoch, "stacks"}); });
 }
 
+int Cluster::MachineOf(const std::string& token) const {
+  const auto found = std::ranges::find(nodes_, token, &Node::token);
+  return found == nodes_.end() ? -1 : static_cast<int>(found - nodes_.begin());
+}
+
 void Cluster::Alert(int index, AlertClass kind, const std::string& item, Seconds stuck) {
   Node& node = nodes_[At(index)];
   if (node.dead) return;

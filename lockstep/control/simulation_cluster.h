@@ -166,6 +166,8 @@ class Cluster {
 
   const std::string& NameOf(int machine) const { return nodes_[At(machine)].name; }
   const std::string& TokenOf(int machine) const { return nodes_[At(machine)].token; }
+  // That ever had a place; -1: none did.
+  int MachineOf(const std::string& token) const;
   bool IsDead(int machine) const { return nodes_[At(machine)].dead; }
   bool HasRanks(int machine) const;
   // Its ranks can't be ended yet, or have not had their time to leave: the order reached them late.

@@ -165,6 +165,7 @@ bool Simulation::IsSwallowed(const EventBody& body) const {
   if (std::holds_alternative<StopAsked>(body))
     return (is(kDeafToStop) && state().mode == Mode::kStopping) || (is(kStopOnce) && is_end);
   if (std::holds_alternative<AgentBack>(body)) return is(kNeverBack);
+  if (const auto* alert = std::get_if<Alerted>(&body)) return is(kDeafToStandbys) && !alert->token.empty();
   if (std::holds_alternative<JournalBehind>(body)) return is(kTrustJournal);
   if (const auto* gone = std::get_if<AgentGone>(&body))
     return is(kNeverGone) || (is(kAwaitForever) && state().awaited.contains(gone->node));

@@ -35,7 +35,27 @@ void Promises::Break(const std::string& promise) {
 
 void Promises::LoseRanks(const State& state) { ranks_lost_ = ranks_lost_ || !IsEnding(state); }
 
+void Promises::HearOfStandby(const EventBody& body) {
+  if (const auto* came = std::get_if<StandbyCame>(&body)) unfit_.erase(came->node.token);
+  const auto* alert = std::get_if<Alerted>(&body);
+  if (alert == nullptr || alert->token.empty()) return;
+  alert->cleared ? void(unfit_.erase(alert->token)) : void(unfit_.insert(alert->token));
+}
+
+// A machine that says that it is broken comes in place of a lost one at most, and if no other one is there.
+void Promises::CheckWhoComes(const State& state, const Command& command) {
+  const auto is_fit = [&](const NodeSpec& standby) { return !unfit_.contains(standby.token); };
+  const auto* seat = std::get_if<Seat>(&command);
+  if (seat && unfit_.contains(seat->standby.token) && std::ranges::any_of(state.standbys, is_fit))
+    Break(fmt::format("{} says that it is broken, and is preferred to who does not", seat->standby.name));
+  const auto* resize = std::get_if<Resize>(&command);
+  for (size_t node = 0; resize && node < resize->from.size(); ++node)
+    if (resize->from[node] < 0 && !is_fit(state.spec.nodes[node]))
+      Break(fmt::format("the world grows by {}, which says that it is broken", state.spec.nodes[node].name));
+}
+
 void Promises::Hear(const State& before, const EventBody& body) {
+  HearOfStandby(body);
   const bool stop = std::holds_alternative<StopAsked>(body);
   if (IsEnding(before)) {
     if (stop && impatient_) order_ = Order{before.exit_code, schedule_.now(), {}};
@@ -97,6 +117,7 @@ void Promises::CheckWorld(const State& state) {
 
 void Promises::Ask(const State& state, const Command& command) {
   if (std::holds_alternative<Spawn>(command)) CheckGrowth(state);
+  CheckWhoComes(state, command);
   const auto* kill = std::get_if<KillEpoch>(&command);
   if (kill && order_ && state.mode == Mode::kFinishing && kill->grace < order_->grace)
     Break(fmt::format("ranks have {} s to leave, and were promised {} s", kill->grace.value, order_->grace.value));

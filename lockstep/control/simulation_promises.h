@@ -46,6 +46,7 @@ class Promises {
   void TakeOver() {
     growth_.reset();
     world_checked_.reset();
+    unfit_.clear();
   }
   // Some agent is out of reach, or the coordinator is away: whatever goes on may take longer.
   void Excuse() { excused_at_ = schedule_.now(); }
@@ -73,6 +74,8 @@ class Promises {
   };
 
   int causes() const { return causes_ + cluster_.own_causes(); }
+  void HearOfStandby(const EventBody& body);
+  void CheckWhoComes(const State& state, const Command& command);
   void HearUnfit(const State& before, const RestoreChosen& chosen);
   void BeginGrowth(const State& before);
   void CheckGrowth(const State& state);
@@ -92,8 +95,9 @@ class Promises {
   bool ranks_lost_ = false, impatient_ = false;
   int max_restarts_ = 0, causes_ = 0;
   std::set<std::string> accused_, spoiled_;
-  std::string leader_;    // by token; empty: none
-  size_t evictions_ = 0;  // looked at
+  std::set<std::string> unfit_;  // standbys that said so, by token
+  std::string leader_;           // by token; empty: none
+  size_t evictions_ = 0;         // looked at
   // What changes with the world: looked at again when it does.
   using WorldSizes = std::tuple<size_t, size_t, size_t, size_t, int, EpochId>;
   std::optional<WorldSizes> world_checked_;

@@ -81,6 +81,10 @@ class Simulation {
   void StandbysCome(double within);
   void StandbyComes(const std::string& name);
   void StandbyLeaves(const std::string& name);
+  void StandbyFalters(const std::string& token);
+  void StandbyRecovers(const std::string& token);
+  void SayOfStandby(const std::string& token, bool cleared);
+  void SayAsNode(int machine);
   bool HasRoom() const;
   void AskForMachines();
   void Seat(int node, const NodeSpec& standby);
@@ -129,7 +133,7 @@ class Simulation {
 
   const SimulationPlan plan_;
   Schedule schedule_;
-  Chance chance_, counting_;
+  Chance chance_, counting_, faltering_;
   VirtualClock clock_;
   MemoryJournal disk_;
   Network network_;
@@ -138,12 +142,13 @@ class Simulation {
   bool leads_ = false;  // else the coordinator's process is dead, and what follows is how it left things
   std::unique_ptr<Coordinator> coordinator_;
   std::optional<Conductor> conductor_;
-  bool forgets_ = false;                        // a mutant tells an agent that is back nothing
-  int machines_asked_ = 0, machines_came_ = 0;  // asked: and not come yet
-  std::map<std::string, int> network_alerts_;   // by token
-  std::map<int, Nanos> killed_by_;              // when the newest order to kill its ranks is there, by machine
-  std::optional<Seconds> stops_after_kill_;     // so long, when next it has had ranks killed
-  Nanos caught_up_at_;                          // after it was stopped
+  bool forgets_ = false;                          // a mutant tells an agent that is back nothing
+  int machines_asked_ = 0, machines_came_ = 0;    // asked: and not come yet
+  std::map<std::string, int> network_alerts_;     // by token
+  std::map<std::string, Nanos> faltering_since_;  // machines that broke while they stood by, by token
+  std::map<int, Nanos> killed_by_;                // when the newest order to kill its ranks is there, by machine
+  std::optional<Seconds> stops_after_kill_;       // so long, when next it has had ranks killed
+  Nanos caught_up_at_;                            // after it was stopped
   bool finished_ = false, node_lost_ = false, stop_asked_ = false;
   // Of many nodes not every event may cost a look at all.
   bool news_ = true;     // something that Check() looks at may have changed since it did

@@ -27,8 +27,8 @@ const char* MutantName(Mutant mutant) {
       "no cap",         "no floor",           "no dry run",       "one alert",
       "wrong node",     "probe forever",      "stop forever",     "await forever",
       "commit unkept",  "mixed code",         "replay forever",   "replay of another",
-      "end forever",    "never unseen",       "blame others",     "no least",
-      "vacant runs on", "old numbers",        "all alike"};
+      "end forever",    "never unseen",       "blame others",     "deaf to standbys",
+      "no least",       "vacant runs on",     "old numbers",      "all alike"};
   return kNames[static_cast<size_t>(mutant)];
 }
 

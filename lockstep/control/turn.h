@@ -74,9 +74,6 @@ void Reconsider(Turn& turn);
 // What is done on account of the plan.
 void ActOnPlan(Turn& turn, incident::ActionKind kind, std::string text, bool done = true);
 
-// On account of the open incident a standby, which there must be, takes the place of this node.
-void Replace(Turn& turn, int node, const std::string& why, Role role);
-bool HasStandbyFor(const State& state, int node);
 // The job may go on without these nodes, whoever stands by.
 bool FitsWithout(const State& state, const std::set<int>& gone);
 // On account of the open incident the job goes on without this node, which FitsWithout must allow.
@@ -126,6 +123,10 @@ void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes);
 void On(Turn& turn, const AgentGone& event);
 void On(Turn& turn, const StandbyCame& event);
 void On(Turn& turn, const StandbyLeft& event);
+// An alert of a machine that stands by: of whether it is fit.
+void OfStandby(Turn& turn, const Alerted& event);
+// It does so no more: it has a place, or has left.
+NodeSpec TakeStandby(State& state, std::vector<NodeSpec>::const_iterator standby);
 void On(Turn& turn, const Alerted& event);
 void On(Turn& turn, const Probed& event);
 void On(Turn& turn, const StopOverdue& event);

@@ -40,6 +40,7 @@ struct Update {
   int base = 0;       // the version on which it builds
   bool now = false;   // it does not wait for somebody else's restart
   Nanos deadline{};   // from then on neither
+  int took_back = 0;  // it asked for what runs: the version that waited until then; 0: none
 };
 
 // "waits for the next restart", "bad: incident 3: ..."

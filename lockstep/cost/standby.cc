@@ -75,7 +75,8 @@ absl::Status StandbySpec::Validate() const {
                                                 {"reschedule of each further machine", times->reschedule_each.value},
                                                 {"requeue", times->requeue.value_or(Seconds{0}).value}};
   for (const auto& [name, seconds] : all)
-    if (!(seconds >= 0)) return InvalidArgument("{} must be at least 0 s, found {}", name, seconds);
+    if (!(seconds >= 0 && std::isfinite(seconds)))
+      return InvalidArgument("{} must be at least 0 s, found {}", name, seconds);
   return absl::OkStatus();
 }
 

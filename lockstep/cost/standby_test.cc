@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <queue>
 #include <random>
@@ -167,6 +168,9 @@ TEST(Standbys, SaysWhatIsWrong) {
   spec.daily_rate = 0.5;
   spec.replace = Seconds{1e14};
   EXPECT_THAT(Message(spec.Validate()), HasSubstr("machines to replace at a time"));
+  spec.replace.reset();
+  spec.times.emplace().standby = Seconds{std::numeric_limits<double>::infinity()};
+  EXPECT_THAT(Message(spec.Validate()), HasSubstr("standby must be at least 0 s, found inf"));
   const TestFolder folder;
   const std::string path = folder.Write("standbys.toml", "machines = 3\nstandby_s = 3\n");
   EXPECT_THAT(Message(ReadStandbySpec(path).status()), HasSubstr("standby_s and reschedule_s are needed"));

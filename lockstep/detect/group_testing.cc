@@ -156,6 +156,8 @@ MachineVerdict GroupTesting::Verdict() const {
   verdict.suspects = Suspects(explanations_);
   for (const size_t group : explanations_.list.front().apart) verdict.apart.push_back(tested_[group].machines);
   const Evictions evictions = FindEvictions(explanations_, Chances(explanations_), limits_.confidence);
+  // All of them: it may as well be what they run, and nothing would be left.
+  if (evictions.machines.size() == static_cast<size_t>(grid_.machines)) return verdict;
   verdict.evict = evictions.machines;
   verdict.evict_confidence = evictions.chance;
   return verdict;

@@ -16,7 +16,7 @@
 namespace lockstep::node {
 namespace {
 
-constexpr Seconds kToComeBack{2};  // an agent whose coordinator is there again
+using control::kToComeBack;
 
 }  // namespace
 
@@ -176,6 +176,7 @@ Json Head::Update(control::UpdateAsked asked) {
     asked.now = false;
     asked.within = control::kUntilWhole;
   }
+  asked.takes_back = true;
   Handle(asked);
   const control::Update& newest = state().versions.back();
   if (hurries && newest.stage != control::VersionStage::kDropped) {

@@ -264,7 +264,22 @@ void Lead::Said(Peer peer, const control::Said& said) {
   const auto agent = agents_.find(peer);
   if (agent == agents_.end()) return;
   agent->second.heard = clock_.Now();
-  if (agent->second.node != control::kStandby) head_.Hear(agent->second.node, said);
+  if (agent->second.node != control::kStandby) return head_.Hear(agent->second.node, said);
+  const auto* event = std::get_if<control::EventBody>(&said);
+  if (const auto* alert = event != nullptr ? std::get_if<control::Alerted>(event) : nullptr; alert && begun_)
+    HearOfStandby(agent->second.spec, *alert);
+}
+
+// It has no place in which to be named, but may be the next to get one.
+void Lead::HearOfStandby(const control::NodeSpec& standby, control::Alerted alert) {
+  const std::string before = control::WhyUnfit(head_.state(), standby);
+  alert.node = control::kStandby;
+  alert.token = standby.token;
+  head_.Handle(alert);
+  const std::string now = control::WhyUnfit(head_.state(), standby);
+  if (before.empty() && !now.empty())
+    listener_.line(fmt::format("standby {} is passed over while another one can be had: {}", standby.name, now));
+  if (!before.empty() && now.empty()) listener_.line(fmt::format("standby {} is fit again", standby.name));
 }
 
 void Lead::Left(Peer peer, const std::string& why) {

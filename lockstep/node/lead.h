@@ -78,6 +78,7 @@ class Lead {
   void TurnOut(int node, const std::string& why);
   void TellStandbys();
   void Said(Peer peer, const control::Said& said);
+  void HearOfStandby(const control::NodeSpec& standby, control::Alerted alert);
   void Left(Peer peer, const std::string& why);
   void LookWhetherStopped();
   bool IsJustBack() const;

@@ -281,7 +281,7 @@ void Node::Welcomed(const control::Place& place, const std::string& run) {
         Unavailable("whoever leads knows nothing of this node's place: its journal has lost it; start it again"));
   const bool moves = agent_ && !waits && !(spec_.place == place);
   if (moves) spec_.place.node == control::kStandby ? TakeSeat(place) : Move(place);
-  if (agent_ && waits) return;
+  if (agent_ && waits) return agent_->SayAll();  // of which its machine's alerts are heard
   if (agent_) {
     view_.Line(fmt::format("attending the coordinator at {}", link_->address()));
     return agent_->SayAll();
@@ -544,6 +544,8 @@ Json Node::Rehearse(const Json& request) {
 
 // Without a coordinator. A standby has no ranks that could train on.
 std::string Node::Meanwhile() const {
+  if (starter_lost_) return "the workers of this node are gone with their starter";
+  if (agent_ && !agent_->HasWorkers() && spec_.place.node != control::kStandby) return "no workers run here";
   if (spec_.place.node != control::kStandby) return "training goes on";
   return fmt::format("this standby waits for it, at most {:g} s (--rdzv-conf join_timeout=SECONDS)", Patience().value);
 }

@@ -202,7 +202,7 @@ class Client::Link {
     next_ = (at_ + 1) % stubs_.size();
     if (!std::exchange(welcomed_, false)) return;
     lost_since_ = clock_.Now();
-    listener_.lost(why);
+    if (!refused_) listener_.lost(why);
   }
 
   void Hear(uint64_t attempt, const FromCoordinator& message) {

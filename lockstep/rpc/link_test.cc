@@ -162,6 +162,16 @@ TEST_F(Link, ARefusalIsFinal) {
   EXPECT_EQ(peer_, first) << "it did not come again";
 }
 
+// Its place was given away: there is a coordinator, and it will not have this agent.
+TEST_F(Link, ARefusalOfWhoTookPartIsNoLoss) {
+  Serve();
+  const auto client = Attend();
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  server_->Refuse(peer_, "this node is out of the job");
+  ASSERT_TRUE(Until(client.get(), [&] { return !refusals_.empty(); }));
+  EXPECT_TRUE(losses_.empty());
+}
+
 TEST_F(Link, OneThatWasDroppedComesBack) {
   Serve();
   const auto client = Attend();

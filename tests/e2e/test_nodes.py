@@ -202,6 +202,7 @@ class Nodes(NodesTest):
         os.kill(self.b.starter(), signal.SIGKILL)
         self.finish(3)
         self.assertIn("the starter process of node b was killed", self.a.stderr())
+        self.assertNotIn("training goes on", self.b.stderr())
         self.assertEqual([("node_lost", [{"kind": "node", "name": "b"}])], [(one["symptom"], one["suspects"]) for one in self.a.faults()], self.a)
 
     def test_stop_from_any_node(self):
