@@ -54,8 +54,9 @@ std::vector<LossWatch::Seen> LossesOf(uint64_t epoch, const RunSpec& spec, const
 
 }  // namespace
 
-Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener)
+Agent::Agent(RunSpec spec, inspect::Settings inspections, Poller& poller, const Clock& clock, Listener listener)
     : spec_(std::move(spec)),
+      inspections_(std::move(inspections)),
       poller_(poller),
       clock_(clock),
       listener_(std::move(listener)),
@@ -118,7 +119,7 @@ absl::Status Agent::OpenKeeping() {
 void Agent::Inspect() {
   std::vector<std::string> paths = {spec_.cwd, spec_.run_dir, "/dev/shm", "/tmp"};
   if (!spec_.checkpoint_dir.empty()) paths.push_back(spec_.checkpoint_dir);
-  inspection_.emplace(poller_, clock_, inspect::Settings(), inspect::Where{inspect::Tree(), std::move(paths)},
+  inspection_.emplace(poller_, clock_, inspections_, inspect::Where{inspect::Tree(), std::move(paths)},
                       [this](const inspect::Alert& alert) { HearAlert(alert); });
 }
 

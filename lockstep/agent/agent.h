@@ -3,7 +3,7 @@
 // futexes, inspection, probes, replays, peers' checkpoints (lockstep/keep) and work on disks (flight.h) have threads of
 // their own, which answer through the poller.
 //
-//   Agent agent(spec, poller, clock, {.say = [&](control::Said said) { ... }, ...});
+//   Agent agent(spec, inspections, poller, clock, {.say = [&](control::Said said) { ... }, ...});
 //   LS_RETURN_IF_ERROR(agent.Launch());      // or Adopt(): the workers ran on, we are new
 //   agent.Hear(told);  agent.Tick();
 #pragma once
@@ -49,7 +49,7 @@ class Agent {
     std::function<void()> moved;  // spec() has another place: what is held is its own from now on
   };
 
-  Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener);
+  Agent(RunSpec spec, inspect::Settings inspections, Poller& poller, const Clock& clock, Listener listener);
   // Before either of the next two: on node 0, takes the right to write checkpoints to disk, if the run keeps any.
   absl::Status OpenDisk() { return spec_.place.node == 0 ? flusher_.Open() : absl::OkStatus(); }
   absl::Status Launch();
@@ -153,6 +153,7 @@ class Agent {
   void HearAlert(const inspect::Alert& alert);
 
   RunSpec spec_;
+  const inspect::Settings inspections_;
   // The place to come. Slots are verified once for it, for they may be about to be the new world's.
   struct Coming {
     control::Place place;

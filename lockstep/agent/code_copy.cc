@@ -31,17 +31,19 @@ struct Listing {
   Bytes size;
 };
 
-// A script may have no suffix.
-bool BeginsAsScript(const fs::path& path) {
-  std::array<char, 2> first{};
+// As a script, or as a compiled program or library.
+bool BeginsAsProgram(const fs::path& path) {
+  std::array<char, 4> first{};
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  return fd.valid() && read(fd.get(), first.data(), first.size()) == 2 && first == std::array<char, 2>{'#', '!'};
+  if (!fd.valid() || read(fd.get(), first.data(), first.size()) < 2) return false;
+  return std::string_view(first.data(), 2) == "#!" || std::string_view(first.data(), 4) == "\177ELF";
 }
 
+// Some file systems call every file executable, so that alone makes no program of it.
 bool IsCode(const fs::path& path) {
   const std::string suffix = path.extension().string();
-  if (suffix.empty()) return BeginsAsScript(path);
-  return std::find(kCodeSuffixes.begin(), kCodeSuffixes.end(), suffix) != kCodeSuffixes.end();
+  if (std::find(kCodeSuffixes.begin(), kCodeSuffixes.end(), suffix) != kCodeSuffixes.end()) return true;
+  return (suffix.empty() || access(path.c_str(), X_OK) == 0) && BeginsAsProgram(path);
 }
 
 bool IsLeftOut(const fs::path& path) {
@@ -55,19 +57,21 @@ bool IsForeign(const fs::path& directory) {
   return fs::exists(directory / "run.json", ignored) || fs::exists(directory / "pyvenv.cfg", ignored);
 }
 
-absl::Status List(const fs::path& directory, const std::string& below, const CodeLimits& limits, Listing& listing) {
+// `entry`, which workers are started with, is code whatever it is called.
+absl::Status List(const fs::path& directory, const std::string& below, const std::string& entry,
+                  const CodeLimits& limits, Listing& listing) {
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
     const fs::path& path = it->path();
     const std::string name = below + path.filename().string();
-    if (IsLeftOut(path)) continue;
+    if (IsLeftOut(path) && name != entry) continue;
     if (++listing.entries > limits.most_entries)
       return InvalidArgument("{} has more than {} files: put the code into a directory of its own", directory.string(),
                              limits.most_entries);
     std::error_code ignored;
     if (it->is_directory(ignored) && !it->is_symlink(ignored)) {
-      if (!IsForeign(path)) LS_RETURN_IF_ERROR(List(path, name + "/", limits, listing));
-    } else if (it->is_regular_file(ignored) && IsCode(path)) {
+      if (!IsForeign(path)) LS_RETURN_IF_ERROR(List(path, name + "/", entry, limits, listing));
+    } else if (it->is_regular_file(ignored) && (name == entry || IsCode(path))) {
       listing.code[name] = path;
       listing.size += Bytes{it->file_size(ignored)};
     } else if (it->is_regular_file(ignored) || it->is_directory(ignored)) {
@@ -81,7 +85,9 @@ absl::Status List(const fs::path& directory, const std::string& below, const Cod
   return absl::OkStatus();
 }
 
-std::string Hash(const std::map<std::string, std::string>& contents) {
+// What is linked leads into the directory, so with another one it is another version, though the code be the same. What
+// lies there besides code is not in it: jobs write into the directory they run in, and are the same version then.
+std::string Hash(const std::string& directory, const std::map<std::string, std::string>& contents) {
   XXH3_state_t* state = XXH3_createState();
   XXH3_128bits_reset(state);
   const auto add = [&](const std::string& text) {
@@ -89,10 +95,17 @@ std::string Hash(const std::map<std::string, std::string>& contents) {
     XXH3_128bits_update(state, &length, sizeof(length));
     XXH3_128bits_update(state, text.data(), text.size());
   };
+  add(directory);
   for (const auto& [name, content] : contents) add(name), add(content);
   const XXH128_hash_t hash = XXH3_128bits_digest(state);
   XXH3_freeState(state);
   return fmt::format("{:016x}", hash.low64);
+}
+
+// The script's name below its directory; of a module, its first part.
+std::string NameBelow(const RunSpec& spec) {
+  const std::string& first = spec.command.front();
+  return spec.module ? first.substr(0, first.find('.')) : fs::path(first).filename().string();
 }
 
 struct Snapshot {
@@ -101,13 +114,15 @@ struct Snapshot {
   CodeTree tree;
 };
 
-absl::StatusOr<Snapshot> Read(const std::string& directory, const CodeLimits& limits) {
+absl::StatusOr<Snapshot> Read(const RunSpec& spec, const std::string& directory, const CodeLimits& limits) {
   Snapshot snapshot;
-  LS_RETURN_IF_ERROR(List(directory, "", limits, snapshot.listing));
+  const std::string entry = spec.command.empty() ? "" : NameBelow(spec);
+  LS_RETURN_IF_ERROR(List(directory, "", entry, limits, snapshot.listing));
   for (const auto& [name, path] : snapshot.listing.code) {
     LS_ASSIGN_OR_RETURN(snapshot.contents[name], ReadFile(path.string()));
   }
-  snapshot.tree = {Hash(snapshot.contents), static_cast<int>(snapshot.contents.size()), snapshot.listing.size};
+  snapshot.tree = {Hash(directory, snapshot.contents), static_cast<int>(snapshot.contents.size()),
+                   snapshot.listing.size};
   return snapshot;
 }
 
@@ -126,12 +141,6 @@ absl::Status Write(const Snapshot& snapshot, const fs::path& folder) {
     fs::create_symlink(fs::absolute(path), folder / name, error);
   }
   return absl::OkStatus();
-}
-
-// The script's name below its directory; of a module, its first part.
-std::string NameBelow(const RunSpec& spec) {
-  const std::string& first = spec.command.front();
-  return spec.module ? first.substr(0, first.find('.')) : fs::path(first).filename().string();
 }
 
 std::string FirstHash(const RunSpec& spec) {
@@ -171,8 +180,8 @@ absl::Status CheckCode(const RunSpec& spec, const std::string& directory) {
                   spec.module ? " or " + NameBelow(spec) + ".py" : "");
 }
 
-absl::StatusOr<CodeTree> LookAtCode(const std::string& directory, const CodeLimits& limits) {
-  LS_ASSIGN_OR_RETURN(const Snapshot snapshot, Read(directory, limits));
+absl::StatusOr<CodeTree> LookAtCode(const RunSpec& spec, const std::string& directory, const CodeLimits& limits) {
+  LS_ASSIGN_OR_RETURN(const Snapshot snapshot, Read(spec, directory, limits));
   return snapshot.tree;
 }
 
@@ -182,7 +191,7 @@ absl::StatusOr<std::string> CopyCode(const RunSpec& spec, const std::string& dir
   std::error_code ignored;
   if (!hash.empty() && fs::is_directory(folder + "/" + hash, ignored)) return folder + "/" + hash;
   LS_RETURN_IF_ERROR(CheckCode(spec, directory));
-  LS_ASSIGN_OR_RETURN(const Snapshot snapshot, Read(directory, limits));
+  LS_ASSIGN_OR_RETURN(const Snapshot snapshot, Read(spec, directory, limits));
   if (!hash.empty() && snapshot.tree.hash != hash)
     return FailedPrecondition(
         "{} has other code here than where the update was asked for: it changed meanwhile, or is "
@@ -213,7 +222,7 @@ absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Versi
   const std::string first = version.kept ? FirstHash(spec) : "";
   if (first.empty()) return std::string();
   LS_ASSIGN_OR_RETURN(const std::string root, CodeRoot(spec));
-  const absl::StatusOr<CodeTree> now = LookAtCode(root, kFirstLimits);
+  const absl::StatusOr<CodeTree> now = LookAtCode(spec, root, kFirstLimits);
   if (now.ok() && now->hash == first) return std::string();
   return FolderOf(spec) + "/" + first;
 }

@@ -1,6 +1,7 @@
 // Copies of the code that a run's workers have run, under <run dir>/code, named by their content and kept as long as
-// the run: what a user changes in place changes none of them. What is copied is a directory's code, by the names of its
-// files (kCodeSuffixes); all else (data, results) is linked to where it was, and hidden files are left out.
+// the run: what a user changes in place changes none of them. What is copied is what workers are started with, and a
+// directory's code: files that are called so (kCodeSuffixes) or begin as scripts and compiled programs do. All else
+// (data, results) is linked to where it was, and hidden files are left out.
 //
 //   LS_ASSIGN_OR_RETURN(const std::string root, CodeRoot(spec));       // what a new version takes the place of
 //   LS_RETURN_IF_ERROR(CheckCode(spec, directory));                    // the script is there
@@ -22,7 +23,7 @@ struct CodeLimits {
 };
 
 struct CodeTree {
-  std::string hash;  // of the names and contents of its code, the same on every machine
+  std::string hash;  // of the directory's path and the names and contents of its code, the same on every machine
   int files = 0;
   Bytes size;
 };
@@ -32,7 +33,7 @@ struct CodeTree {
 absl::StatusOr<std::string> CodeRoot(const RunSpec& spec);
 // NotFound: it is no directory, or lacks the script or module.
 absl::Status CheckCode(const RunSpec& spec, const std::string& directory);
-absl::StatusOr<CodeTree> LookAtCode(const std::string& directory, const CodeLimits& limits = {});
+absl::StatusOr<CodeTree> LookAtCode(const RunSpec& spec, const std::string& directory, const CodeLimits& limits = {});
 // Copies it unless that was done; its path. An error if its hash is not `hash` (empty: whatever it is).
 absl::StatusOr<std::string> CopyCode(const RunSpec& spec, const std::string& directory, const std::string& hash,
                                      const CodeLimits& limits = {});

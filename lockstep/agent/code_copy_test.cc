@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -32,7 +33,7 @@ class CodeCopy : public testing::Test {
   }
   void Write(const std::string& name, const std::string& text) { root_.Write(name, text); }
   std::string Path(const std::string& name) { return root_ / name; }
-  std::string HashOf(const std::string& name) { return LookAtCode(Path(name))->hash; }
+  std::string HashOf(const std::string& name) { return LookAtCode(spec_, Path(name))->hash; }
   control::Version Version(const std::string& name) { return {.number = 1, .code = Path(name), .hash = HashOf(name)}; }
 
   const TestFolder root_;
@@ -66,6 +67,46 @@ TEST_F(CodeCopy, LinksWhatIsNoCode) {
   EXPECT_EQ(HashOf("new"), before);
 }
 
+// A compiled program has no suffix that tells, and one that its workers are started with may be anything.
+TEST_F(CodeCopy, CopiesPrograms) {
+  const std::string elf = "\177ELF and so on";
+  spec_.torchrun.no_python = true;
+  for (const char* entry : {"solver", "solver.v2", ".solver"}) {
+    spec_.command = {Path("old/") + entry};
+    Write(std::string("new/") + entry, "one");
+    const control::Version one = Version("new");
+    const std::string path = *PathOfCode(spec_, one);
+    Write(std::string("new/") + entry, "two");
+    EXPECT_FALSE(fs::is_symlink(path + "/" + entry)) << entry;
+    EXPECT_EQ(*ReadFile(path + "/" + entry), "one");
+    EXPECT_NE(HashOf("new"), one.hash) << entry;
+  }
+  Write("new/tool.v2", elf);
+  Write("new/libx.so.1", elf);
+  Write("new/data.bin", "numbers");
+  for (const char* name : {"tool.v2", "libx.so.1", "data.bin"}) fs::permissions(Path("new/") + name, fs::perms(0755));
+  Write("new/tool", elf);
+  Write("new/object.o", elf);
+  const std::string path = *PathOfCode(spec_, Version("new"));
+  for (const char* name : {"/tool.v2", "/libx.so.1", "/tool"}) {
+    EXPECT_TRUE(fs::exists(path + name)) << name;
+    EXPECT_FALSE(fs::is_symlink(path + name)) << name;
+  }
+  for (const char* name : {"/data.bin", "/object.o"}) EXPECT_TRUE(fs::is_symlink(path + name)) << name;
+  EXPECT_EQ(access((path + "/tool.v2").c_str(), X_OK), 0);
+}
+
+// The copies of two directories with the same code link to different data.
+TEST_F(CodeCopy, AnotherDirectoryIsAnotherVersion) {
+  Write("twin/train.py", "print(2)");
+  Write("twin/parts/model.py", "x = 2");
+  Write("new/words.txt", "a");
+  Write("twin/words.txt", "b");
+  const std::string path = *PathOfCode(spec_, Version("new")), other = *PathOfCode(spec_, Version("twin"));
+  EXPECT_EQ(*ReadFile(path + "/words.txt"), "a");
+  EXPECT_EQ(*ReadFile(other + "/words.txt"), "b");
+}
+
 TEST_F(CodeCopy, RefusesOtherCodeThanWasAskedFor) {
   control::Version version = Version("new");
   Write("new/train.py", "print(3)");
@@ -92,8 +133,8 @@ TEST_F(CodeCopy, SaysWhatIsMissing) {
 }
 
 TEST_F(CodeCopy, HasLimits) {
-  EXPECT_THAT(LookAtCode(Path("new"), {.most_entries = 2}).status().ToString(), HasSubstr("more than 2 files"));
-  EXPECT_THAT(LookAtCode(Path("new"), {.most = Bytes{3}}).status().ToString(), HasSubstr("of code"));
+  EXPECT_THAT(LookAtCode(spec_, Path("new"), {.most_entries = 2}).status().ToString(), HasSubstr("more than 2 files"));
+  EXPECT_THAT(LookAtCode(spec_, Path("new"), {.most = Bytes{3}}).status().ToString(), HasSubstr("of code"));
 }
 
 TEST_F(CodeCopy, TheFirstVersionIsWhereItWasUnlessItWasChanged) {

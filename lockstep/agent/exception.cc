@@ -8,28 +8,28 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
+#include <string_view>
 
 #include "lockstep/base/file.h"
 
 namespace lockstep::agent {
 namespace {
 
-// Only errors that the communication layer itself raises: the words of gloo, c10d and NCCL.
-constexpr std::array kLostPeer = {"Connection closed by peer",
-                                  "Connection reset by peer",
-                                  "Connection refused",
-                                  "Broken pipe",
-                                  "Socket closed",
-                                  "Socket Timeout",
-                                  "Timed out waiting",
-                                  "timed out waiting",
-                                  "Connect timeout",
-                                  "ncclRemoteError",
-                                  "ncclSystemError",
-                                  "NCCL communicator was aborted",
-                                  "connection was aborted",
-                                  "Application timeout caused pair closure",
-                                  "Read error [127.0.0.1]"};
+// The words of the communication layer: those that only gloo and NCCL use, and those that c10d has from the system, as
+// others have.
+constexpr std::array kOwnWords = {"gloo/transport/", "ncclRemoteError", "ncclSystemError",
+                                  "NCCL communicator was aborted", "Application timeout caused pair closure"};
+constexpr std::array kWords = {"Connection closed by peer",
+                               "Connection reset by peer",
+                               "Connection refused",
+                               "Broken pipe",
+                               "Socket closed",
+                               "Socket Timeout",
+                               "Timed out waiting",
+                               "timed out waiting",
+                               "Connect timeout",
+                               "connection was aborted",
+                               "Read error [127.0.0.1]"};
 
 // What c10d raises them as.
 constexpr std::array kCommunicationTypes = {
@@ -53,11 +53,28 @@ bool Has(const std::array<const char*, n>& words, const std::string& text) {
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// "train.py:41 in forward" of a traceback's innermost frame outside installed packages, else of its innermost one. Its
-// lines are `  File "/home/me/train.py", line 41, in forward`.
-std::string InnermostFrame(const std::string& traceback) {
+// "torch.distributed.rendezvous" of .../dist-packages/torch/distributed/rendezvous.py, "train" of /home/me/train.py.
+std::string ModuleOf(const std::string& folder, const std::string& file) {
+  constexpr std::string_view kPackages = "-packages/";
+  const size_t at = folder.rfind(kPackages);
+  std::string module = (at == std::string::npos ? "" : folder.substr(at + kPackages.size())) + file;
+  if (module.ends_with(".py")) module.resize(module.size() - 3);
+  std::replace(module.begin(), module.end(), '/', '.');
+  return module;
+}
+
+bool IsTorch(const std::string& module) { return module == "torch" || module.starts_with("torch."); }
+
+struct Frames {
+  std::string where;   // "train.py:41 in forward": the innermost one outside installed packages, else of all
+  std::string module;  // of the innermost of all
+};
+
+// Of a traceback, whose lines are `  File "/home/me/train.py", line 41, in forward`.
+Frames InnermostFrames(const std::string& traceback) {
   static const std::regex kFrame("File \"([^\"]*/)?([^\"/]+)\", line ([0-9]+), in (\\S+)");
   std::string own, any;
+  Frames frames;
   std::istringstream lines(traceback);
   for (std::string line; std::getline(lines, line);) {
     std::smatch part;
@@ -67,8 +84,10 @@ std::string InnermostFrame(const std::string& traceback) {
     const bool installed =
         folder.find("-packages/") != std::string::npos || folder.find("/lib/python") != std::string::npos;
     if (!installed) own = any;
+    frames.module = ModuleOf(folder, part[2].str());
   }
-  return own.empty() ? any : own;
+  frames.where = own.empty() ? any : own;
+  return frames;
 }
 
 // {"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": ...}}} of an exception, or {"message":
@@ -84,16 +103,22 @@ std::optional<ExceptionNote> NoteFromTorch(const Json& json) {
   note.info.message = FirstLine(colon == std::string::npos ? whole : whole.substr(colon + 2));
   const Json extra = message.is_object() ? message.value("extraInfo", Json()) : Json();
   const Json stack = extra.is_object() ? extra.value("py_callstack", Json()) : Json();
-  if (stack.is_string()) note.info.where = InnermostFrame(stack.get<std::string>());
-  note.info.connection = IsConnectionError(note.info.type, whole);
+  const Frames frames = stack.is_string() ? InnermostFrames(stack.get<std::string>()) : Frames();
+  note.info.where = frames.where;
+  // Of other errors a traceback does not tell whether the frame raised them, or compiled code that it called.
+  const bool known = IsTorch(frames.module) || whole.find("[Errno ") != std::string::npos;
+  note.info.connection = IsConnectionError(note.info.type, whole, known ? frames.module : "");
   note.info.port_taken = IsPortTaken(note.info.type, whole);
   return note;
 }
 
 }  // namespace
 
-bool IsConnectionError(const std::string& type, const std::string& message) {
-  return IsOf(kCommunicationTypes, type) && Has(kLostPeer, message);
+bool IsConnectionError(const std::string& type, const std::string& message, const std::string& raised_in) {
+  if (!IsOf(kCommunicationTypes, type)) return false;
+  // torch._utils raises again what a worker of a DataLoader raised.
+  const bool may_be_torchs = raised_in.empty() || (IsTorch(raised_in) && raised_in != "torch._utils");
+  return Has(kOwnWords, message) || (may_be_torchs && Has(kWords, message));
 }
 
 bool IsPortTaken(const std::string& type, const std::string& message) {
@@ -112,7 +137,7 @@ std::optional<ExceptionNote> ReadException(const std::string& path) {
   const std::string message = json.value("message", "");
   note.info.message = FirstLine(message);
   note.info.where = json.value("where", "");
-  note.info.connection = IsConnectionError(note.info.type, message);
+  note.info.connection = IsConnectionError(note.info.type, message, json.value("raised_in", ""));
   note.info.port_taken = IsPortTaken(note.info.type, message);
   return note;
 }

@@ -23,7 +23,9 @@ std::optional<ExceptionNote> ReadException(const std::string& path);
 absl::StatusOr<ExceptionNote> ReadTorchError(const std::string& path);
 
 // True for the errors that survivors of a dead peer meet in gloo, NCCL and TCPStore: secondary, never the culprit.
-bool IsConnectionError(const std::string& type, const std::string& message);
+// `raised_in`: the Python module that raised it; empty: not known. A connection of the program's own that fails is
+// another thing, though it says the same.
+bool IsConnectionError(const std::string& type, const std::string& message, const std::string& raised_in);
 // True for the error of a rank that was to host the rendezvous store, but found its port taken.
 bool IsPortTaken(const std::string& type, const std::string& message);
 

@@ -57,6 +57,22 @@ TEST_F(TorchError, OfALostPeerIsSecondary) {
   EXPECT_TRUE(Read(R"({"message": {"message": "RuntimeError: Connection reset by peer"}})")->info.connection);
 }
 
+TEST_F(TorchError, OfTheProgramsOwnConnectionIsNot) {
+  const auto read = [&](const std::string& text, const std::string& file) {
+    return Read(R"({"message": {"message": ")" + text +
+                R"(", "extraInfo": {"py_callstack": "  File \"/home/me/train.py\", line 4, in f\n  File \")" + file +
+                R"(\", line 833, in g\n"}}})")
+        ->info.connection;
+  };
+  const std::string refused = "ConnectionRefusedError: [Errno 111] Connection refused";
+  EXPECT_FALSE(read(refused, "/usr/lib/python3.11/socket.py"));
+  EXPECT_FALSE(read(refused, "/home/me/net.py"));
+  EXPECT_FALSE(read("ConnectionResetError: Caught it. [Errno 104] Connection reset by peer",
+                    "/usr/lib/python3/dist-packages/torch/_utils.py"));
+  EXPECT_TRUE(read(refused, "/usr/lib/python3/dist-packages/torch/distributed/rendezvous.py"));
+  EXPECT_TRUE(read("RuntimeError: Connection reset by peer", "/home/me/net.py")) << "c10d's, called from there";
+}
+
 TEST_F(TorchError, DamagedHugeOrMissingIsAnErrorThatNamesTheFile) {
   EXPECT_TRUE(absl::IsNotFound(ReadTorchError(path_).status()));
   for (const std::string text : {"", "half a {", "[]", "{}", R"({"message": 3})", R"({"message": {"message": []}})",
@@ -69,15 +85,37 @@ TEST_F(TorchError, DamagedHugeOrMissingIsAnErrorThatNamesTheFile) {
   EXPECT_TRUE(absl::IsDataLoss(ReadTorchError("/").status()));
 }
 
-// Texts as torch 1.13.1 with gloo printed them when a peer was killed.
+// Texts as torch 1.13.1 with gloo printed them when a peer was killed. Where compiled code was called, its caller is
+// not known to have raised it.
 TEST(Exception, ALostPeerIsSecondary) {
-  EXPECT_TRUE(IsConnectionError(
-      "RuntimeError",
-      "[../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:4242"));
-  EXPECT_TRUE(IsConnectionError("RuntimeError", "[pair.cc:598] Read error [127.0.0.1]:4242: Connection reset by peer"));
-  EXPECT_TRUE(IsConnectionError("RuntimeError", "Socket Timeout"));
-  EXPECT_FALSE(IsConnectionError("RuntimeError", "mat1 and mat2 shapes cannot be multiplied"));
-  EXPECT_FALSE(IsConnectionError("ValueError", "Connection reset by peer"));
+  const std::string pair =
+      "[../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:4242";
+  for (const char* raised_in : {"", "torch", "torch.autograd", "torch.distributed.distributed_c10d"}) {
+    EXPECT_TRUE(IsConnectionError("RuntimeError", pair, raised_in));
+    EXPECT_TRUE(IsConnectionError("RuntimeError", "Connection reset by peer", raised_in)) << raised_in;
+    EXPECT_TRUE(IsConnectionError("RuntimeError", "Socket Timeout", raised_in)) << raised_in;
+  }
+  EXPECT_TRUE(IsConnectionError("RuntimeError", "step 3: " + pair, "__main__")) << "gloo's own words";
+  EXPECT_FALSE(IsConnectionError("RuntimeError", "mat1 and mat2 shapes cannot be multiplied", ""));
+  EXPECT_FALSE(IsConnectionError("ValueError", "Connection reset by peer", ""));
+}
+
+TEST(Exception, AConnectionOfTheProgramIsNoPeer) {
+  for (const char* raised_in : {"socket", "__main__", "urllib3.connection", "torchvision.datasets", "torch._utils"})
+    EXPECT_FALSE(IsConnectionError("ConnectionRefusedError", "[Errno 111] Connection refused", raised_in)) << raised_in;
+  EXPECT_FALSE(IsConnectionError("RuntimeError", "the store of metrics: Connection refused", "metrics"));
+}
+
+TEST(Exception, TheNoteTellsWhoRaisedIt) {
+  const TestFolder folder;
+  const auto is_lost = [&](const std::string& more) {
+    const std::string note = R"({"type":"ConnectionRefusedError","message":"[Errno 111] Connection refused")";
+    const std::string path = folder.Write("note", note + more + "}");
+    return ReadException(path)->info.connection;
+  };
+  EXPECT_FALSE(is_lost(R"(,"raised_in":"socket")"));
+  EXPECT_TRUE(is_lost(R"(,"raised_in":"torch.distributed.rendezvous")"));
+  EXPECT_TRUE(is_lost("")) << "of another version: it is not known";
 }
 
 // As torch 1.13.1 and 2.6 without libuv, and torch 2 with it, say it.

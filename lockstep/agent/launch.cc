@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "lockstep/base/child.h"
 #include "lockstep/base/open_files.h"
@@ -76,6 +77,27 @@ std::string MovedPath(const std::string& path, const RunSpec& spec, const EpochP
     moved += (moved.empty() ? "" : ":") + entry;
   }
   return moved;
+}
+
+// As torchrun does, by string.Template(word).safe_substitute(local_rank=rank).
+std::string WithLocalRank(std::string_view word, int rank) {
+  constexpr std::string_view kBraced = "${local_rank}", kPlain = "$local_rank";
+  std::string filled;
+  while (!word.empty()) {
+    const bool longer = word.size() > kPlain.size() && std::strchr(kNameLetters, word[kPlain.size()]) != nullptr;
+    size_t taken = 1;
+    if (word.starts_with("$$")) {
+      filled += '$';
+      taken = 2;
+    } else if (word.starts_with(kBraced) || (word.starts_with(kPlain) && !longer)) {
+      filled += std::to_string(rank);
+      taken = word.starts_with(kBraced) ? kBraced.size() : kPlain.size();
+    } else {
+      filled += word.front();
+    }
+    word.remove_prefix(taken);
+  }
+  return filled;
 }
 
 // Everything the child needs is laid out before fork: between fork and exec only async-signal-safe calls.
@@ -204,24 +226,10 @@ std::string WhyNotSet(const std::string& name) {
   return ours ? "Lockstep sets it for every worker" : "";
 }
 
-bool NeedsExec(const Environment& environment) {
-  constexpr std::array<std::string_view, 8> kPrefixes = {"LD_",   "PYTHON", "TORCH", "PYTORCH",
-                                                         "GOMP_", "KMP_",   "MKL_",  "OPENBLAS_"};
-  return std::any_of(environment.begin(), environment.end(), [&](const auto& variable) {
-    return std::any_of(kPrefixes.begin(), kPrefixes.end(),
-                       [&](std::string_view prefix) { return variable.first.starts_with(prefix); });
-  });
-}
-
 std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank, const std::string& code) {
   std::vector<std::string> command;
-  static constexpr char kMacro[] = "${local_rank}";
-  for (std::string word : spec.command) {
-    for (size_t at = word.find(kMacro); at != std::string::npos; at = word.find(kMacro, at)) {
-      word.replace(at, sizeof(kMacro) - 1, std::to_string(rank));
-    }
-    command.push_back(std::move(word));
-  }
+  command.reserve(spec.command.size());
+  for (const std::string& word : spec.command) command.push_back(WithLocalRank(word, rank));
   if (!code.empty() && !spec.module)
     command.front() = code + "/" + command.front().substr(command.front().rfind('/') + 1);
   return command;

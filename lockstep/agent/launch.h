@@ -30,8 +30,6 @@ using Environment = std::map<std::string, std::string>;
 
 // Why a version may not set this variable; empty: it may. Lockstep sets the others for every worker itself.
 std::string WhyNotSet(const std::string& name);
-// Some of these are read when the interpreter is loaded, or torch imported: a fork of the zygote comes too late.
-bool NeedsExec(const Environment& environment);
 
 // What a worker sees beyond the inherited environment. Sets OMP_NUM_THREADS=1 where torchrun would.
 Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int rank);
@@ -51,7 +49,7 @@ std::string Lookup(const Environment& extra, const std::string& name, const std:
 absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const Environment& extra,
                                    const std::string& cwd, int out, int err, int inherit, bool outlives_us = true);
 
-// The script (or module) and its arguments with ${local_rank} filled in, and the same behind `python -u [-m]`. `code`:
+// The script (or module) and its arguments with $local_rank filled in, and the same behind `python -u [-m]`. `code`:
 // as in EpochPlan.
 std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank, const std::string& code = "");
 std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank, const std::string& code = "");

@@ -49,6 +49,7 @@ Json SpawnRequest(const RunSpec& spec, const EpochPlan& plan, const std::vector<
           {"module", spec.module},
           {"cwd", spec.cwd},
           {"code", {{"from", plan.code_root}, {"to", plan.code}}},
+          {"changed", plan.environment},
           {"workers", workers}};
 }
 

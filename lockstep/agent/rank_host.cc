@@ -98,11 +98,8 @@ absl::StatusOr<std::vector<pid_t>> RankHost::Fork(const std::vector<RankStart>& 
                        {"threads", 1},
                        {"command", CommandOf(rank)}});
   }
-  Json request = {{"op", "spawn"},
-                  {"epoch", ++requests_},
-                  {"module", program_.module},
-                  {"cwd", program_.cwd},
-                  {"workers", workers}};
+  Json request = {{"op", "spawn"},       {"epoch", ++requests_},        {"module", program_.module},
+                  {"cwd", program_.cwd}, {"changed", program_.changed}, {"workers", workers}};
   if (!program_.code.empty()) request["code"] = {{"from", program_.code_root}, {"to", program_.code}};
   const std::string text = request.dump();
   if (text.size() > kMostZygoteRequest)

@@ -25,7 +25,8 @@ struct RankProgram {
   bool module = false;
   // As in EpochPlan: where the code of a later version is. The command names its script there already.
   std::string code_root{}, code{};
-  bool by_exec = false;  // variables of that version are read when Python is loaded
+  Environment changed{};  // variables of that version, which are in the ranks' own too
+  bool by_exec = false;
 };
 
 struct RankStart {

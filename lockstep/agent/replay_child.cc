@@ -25,8 +25,9 @@ absl::StatusOr<RanksToReplay> ReadInput(const std::string& text) {
     if (json.at("for").get<pid_t>() != getppid()) return Unavailable("whoever started this is gone");
     RanksToReplay ranks;
     const Json& program = json.at("program");
-    ranks.program = {program.at("python"), program.at("package_dir"), program.at("cwd"),  program.at("command"),
-                     program.at("module"), program.at("code_root"),   program.at("code"), program.at("by_exec")};
+    ranks.program = {program.at("python"),  program.at("package_dir"), program.at("cwd"),
+                     program.at("command"), program.at("module"),      program.at("code_root"),
+                     program.at("code"),    program.at("changed"),     program.at("by_exec")};
     ranks.deadline = Seconds{json.at("deadline_s").get<double>()};
     for (const Json& rank : json.at("ranks"))
       ranks.ranks.push_back({rank.at("name"), {rank.at("environment"), rank.at("log"), rank.at("command")}});
@@ -85,6 +86,7 @@ std::string InputText(const RanksToReplay& wanted) {
                        {"module", program.module},
                        {"code_root", program.code_root},
                        {"code", program.code},
+                       {"changed", program.changed},
                        {"by_exec", program.by_exec}}},
                      {"deadline_s", wanted.deadline.value},
                      {"ranks", ranks}};

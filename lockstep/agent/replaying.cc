@@ -90,7 +90,8 @@ RanksToReplay RanksOf(const RunSpec& spec, const control::ReplayRun& run, const 
                    !run.own_script || spec.module,
                    scene.plan.code_root,
                    scene.plan.code,
-                   spec.start_method == StartMethod::kExec || NeedsExec(scene.plan.environment)};
+                   scene.plan.environment,
+                   spec.start_method == StartMethod::kExec};
   ranks.deadline = run.deadline;
   for (int local = 0; local < spec.ranks; ++local) ranks.ranks.push_back(RankOf(spec, run, scene, local));
   return ranks;

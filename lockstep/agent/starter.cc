@@ -356,8 +356,7 @@ void Starter::StartWorkers(EpochPlan& plan) {
   for (int rank = 0; rank < spec_.ranks; ++rank)
     if (!kept_.contains(rank)) ranks.push_back(rank);
   if (ranks.empty()) return EpochRuns(plan.epoch, {});
-  const bool forks = host_.zygote_ok() && !NeedsExec(plan.environment);
-  forked_ = forks && host_.Spawn(plan, ranks, *stdio);
+  forked_ = host_.zygote_ok() && host_.Spawn(plan, ranks, *stdio);
   if (!forked_) SpawnByExec(EpochPlan(plan), ranks, *stdio);
 }
 

@@ -29,6 +29,9 @@ absl::Status ReadFilesOf(node::RunOptions& options) {
   if (!options.plan_file.empty()) {
     LS_ASSIGN_OR_RETURN(options.plan, control::ReadPlannedStep(options.plan_file));
   }
+  if (!options.inspect_file.empty()) {
+    LS_ASSIGN_OR_RETURN(options.inspections, inspect::ReadSettings(options.inspect_file));
+  }
   return absl::OkStatus();
 }
 

@@ -10,7 +10,7 @@ namespace lockstep::cli {
 // A file that ends in .toml, or a preset.
 absl::StatusOr<control::Policy> FindPolicy(const std::string& name);
 
-// What --policy and --plan name.
+// What --policy, --plan and --inspect name.
 absl::Status ReadFilesOf(node::RunOptions& options);
 
 // Of --resume: what the run was asked for holds, but for flags that are given anew; those that come too late are named

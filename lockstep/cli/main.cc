@@ -7,9 +7,11 @@
 #include <iostream>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/torchrun_words.h"
 
 namespace lockstep::cli {
 
@@ -34,6 +36,17 @@ void CheckWholeNumbers(CLI::App& app) {
       option->check(AnyWholeNumber().description(""));
   }
   for (CLI::App* command : app.get_subcommands({})) CheckWholeNumbers(*command);
+}
+
+// In the order in which CLI11 takes them: the last first.
+std::vector<std::string> Words(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (!words.empty() && words.front() == "run") {
+    words = AsTorchrunReads(*app.get_subcommand("run"), {words.begin() + 1, words.end()});
+    words.insert(words.begin(), "run");
+  }
+  std::reverse(words.begin(), words.end());
+  return words;
 }
 
 }  // namespace lockstep::cli
@@ -75,7 +88,7 @@ int main(int argc, char** argv) {
     return PrintError(lockstep::InvalidArgument("there is no command \"{}\"; see lockstep --help", argv[1]));
   }
   try {
-    app.parse(argc, argv);
+    app.parse(Words(app, argc, argv));
     if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
   } catch (const std::filesystem::filesystem_error& error) {
     return PrintError(lockstep::Errno(error.code().value(), "{}", error.path1().string()));

@@ -43,6 +43,10 @@ void Declare(CLI::App& run, RunFlags& flags) {
                "Leave liblockstep-gloo.so out of the workers: their collectives are not watched then");
   run.add_flag("--nccl-profiler", options.nccl_profiler,
                "Have NCCL load liblockstep-nccl-profiler.so: its collectives are watched, too");
+  run.add_option("--inspect", options.inspect_file,
+                 "TOML file: what this node's inspections look at, and when it is an alert; "
+                 "presets/inspect/default.toml has all keys")
+      ->check(NotEmpty());
   run.add_flag("--dry-run", flags.dry_run, "Print what would be started, with which environment, and start nothing");
   const size_t before = run.get_options().size();
   DeclareCoordination(run, options);

@@ -32,7 +32,8 @@ std::vector<std::string> StandbyCommand(const CLI::App& run, const std::string& 
     for (const std::string& value : option->results()) command.push_back(name + "=" + value);
   }
   command.push_back("--coordinator=" + coordinator);
-  const std::vector<std::string> script = run.remaining();
+  std::vector<std::string> script = run.remaining();
+  if (script.size() > 1 && script[1] == "--") script.insert(script.begin() + 1, "--");  // one is taken away
   command.insert(command.end(), script.begin(), script.end());
   return command;
 }

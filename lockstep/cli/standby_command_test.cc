@@ -34,5 +34,16 @@ TEST(StandbyCommand, KeepsWhatIsNotOfThisNode) {
   EXPECT_TRUE(command.front().ends_with("/cli_standby_command_test")) << command.front();
 }
 
+// `run` takes one away right behind the script (torchrun_words.h).
+TEST(StandbyCommand, LeavesTheScriptItsMarks) {
+  CLI::App app;
+  CLI::App* run = app.add_subcommand("run", "");
+  run->prefix_command();
+  app.parse("run train.py -- x", false);
+  const std::vector<std::string> command = StandbyCommand(*run, "n1:29400");
+  EXPECT_THAT(std::vector(command.begin() + 1, command.end()),
+              ElementsAre("--coordinator=n1:29400", "train.py", "--", "--", "x"));
+}
+
 }  // namespace
 }  // namespace lockstep::cli

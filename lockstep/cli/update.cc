@@ -56,7 +56,7 @@ absl::StatusOr<control::UpdateAsked> ReadRequest(const UpdateFlags& flags, const
   LS_RETURN_IF_ERROR(agent::CheckCode(spec, flags.code));
   asked.code = std::filesystem::canonical(flags.code).string();
   LS_RETURN_IF_ERROR(CheckText("--code", asked.code));
-  LS_ASSIGN_OR_RETURN(const agent::CodeTree tree, agent::LookAtCode(asked.code));
+  LS_ASSIGN_OR_RETURN(const agent::CodeTree tree, agent::LookAtCode(spec, asked.code));
   asked.hash = tree.hash;
   return asked;
 }

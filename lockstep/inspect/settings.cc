@@ -172,7 +172,8 @@ absl::StatusOr<Settings> ReadSettings(const std::string& path) {
 
 std::string SettingsText(const Settings& settings) {
   std::string text =
-      "# What the inspections of a node look at, and when it becomes an alert, for `lockstep inspect --config FILE`.\n"
+      "# What the inspections of a node look at, and when it becomes an alert, for `lockstep inspect --config FILE`\n"
+      "# and `lockstep run --inspect FILE`.\n"
       "# These are the defaults; a file may have some keys only. Per item: how often it is read, from when on a\n"
       "# reading shows the condition (threshold, within a window where one is counted), for how long and in how many\n"
       "# readings in a row it must be seen before it is an alert, so that what heals itself is none, and the class:\n"

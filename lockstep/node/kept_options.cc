@@ -22,6 +22,7 @@ void ForEachKept(RunOptions& options, const Visit& visit) {
   visit("standby_job", "--standby-job", Path{options.standby_job});
   visit("standby_command", "", options.standby_command);
   visit("plan", "--plan", Path{options.plan_file});
+  visit("inspect", "--inspect", options.inspections);
   visit("metrics_port", "--metrics-port", options.metrics_port);
   visit("metrics_host", "--metrics-host", options.metrics_host);
   visit("token_file", "--token-file", Path{options.token_file});
@@ -33,15 +34,24 @@ void ForEachKept(RunOptions& options, const Visit& visit) {
 Json Plain(const Path& value) {
   return value.path.empty() ? "" : std::filesystem::absolute(value.path).lexically_normal().string();
 }
+Json Plain(const inspect::Settings& value) { return value == inspect::Settings() ? "" : inspect::SettingsText(value); }
 template <typename Value>
 Json Plain(const Value& value) {
   return value;
 }
 
-void Take(const Json& json, Path into) { json.get_to(into.path); }
+absl::Status Take(const Json& json, Path into) {
+  json.get_to(into.path);
+  return absl::OkStatus();
+}
+absl::Status Take(const Json& json, inspect::Settings& into) {
+  LS_ASSIGN_OR_RETURN(into, inspect::ParseSettings(json.get<std::string>(), "inspect"));
+  return absl::OkStatus();
+}
 template <typename Value>
-void Take(const Json& json, Value& into) {
+absl::Status Take(const Json& json, Value& into) {
   json.get_to(into);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -60,7 +70,7 @@ absl::Status TakeKept(const std::string& kept, const std::function<bool(const st
   ForEachKept(options, [&](const char* name, const std::string& flag, auto&& value) {
     if (!json.is_object() || !json.contains(name) || (!flag.empty() && given(flag))) return;
     try {
-      Take(json[name], value);
+      status.Update(Take(json[name], value));
     } catch (const Json::exception&) {
       status = DataLoss("{} is not what it should be: {}", name, json[name].dump());
     }

@@ -23,6 +23,8 @@ TEST(KeptOptions, ComeBack) {
   options.standby_job = "standby.sh";
   options.standby_command = {"lockstep", "run", "--coordinator=a:1", "train.py"};
   options.plan_file = "/plans/a.json";
+  options.inspections.nics = {"bond0"};
+  options.inspections["disk_full"].threshold = 0.3;
   options.metrics_port = 9100;
   options.metrics_host = "::1";
   options.token_file = "/secret/token";
@@ -34,6 +36,7 @@ TEST(KeptOptions, ComeBack) {
   EXPECT_EQ(KeptOptions(resumed), KeptOptions(options));
   EXPECT_EQ(resumed.hang_limits.hang_limit, Seconds{3600});
   EXPECT_EQ(resumed.standby_job, std::filesystem::current_path() / "standby.sh") << "it is resumed elsewhere, maybe";
+  EXPECT_EQ(resumed.inspections, options.inspections) << "though the file be gone";
   EXPECT_EQ(resumed.standby_command, options.standby_command);
   EXPECT_THAT(resumed.stop_signals, ElementsAre(SIGUSR1));
 }
@@ -56,6 +59,8 @@ TEST(KeptOptions, OfAnotherVersionStayAsTheyAre) {
     EXPECT_EQ(TakeKept(kept, Nothing, resumed), absl::OkStatus()) << kept;
     EXPECT_EQ(KeptOptions(resumed), before) << kept;
   }
+  EXPECT_EQ(Message(TakeKept(R"({"inspect": "[disk_fool]"})", Nothing, resumed)),
+            "inspect:1:2: disk_fool is not a known key; did you mean disk_full?");
   EXPECT_EQ(Message(TakeKept(R"({"webhook": 7})", Nothing, resumed)), "webhook is not what it should be: 7");
 }
 

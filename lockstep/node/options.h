@@ -12,6 +12,7 @@
 #include "lockstep/control/plan_watch.h"
 #include "lockstep/control/roster.h"
 #include "lockstep/detect/hang.h"
+#include "lockstep/inspect/item.h"
 
 namespace lockstep::node {
 
@@ -57,6 +58,8 @@ struct RunOptions {
   control::Policy recovery;
   std::string plan_file;  // empty: the job is compared with none
   std::optional<control::PlannedStep> plan;
+  std::string inspect_file;  // of this node's inspections; empty: as they were, or the defaults
+  inspect::Settings inspections;
   Bytes checkpoint_budget;     // 0: half of what is available
   std::string checkpoint_dir;  // empty: no checkpoints on disk
   Seconds checkpoint_interval{600};

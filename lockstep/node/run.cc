@@ -196,7 +196,7 @@ control::JobSpec Node::Job() const {
 void Node::MakeAgent(const control::Place& place) {
   spec_.place = place;
   agent_ = std::make_unique<agent::Agent>(
-      spec_, poller_, clock_,
+      spec_, options_.inspections, poller_, clock_,
       agent::Agent::Listener{
           .say = [this](const control::Said& said) { Say(said); },
           .output = [this](int rank, int stream, std::string_view data) { console_.Output(rank, stream, data); },

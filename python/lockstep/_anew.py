@@ -8,6 +8,7 @@ import os
 import sys
 import types
 
+_READ_AT_START = (b"LD_", b"GLIBC_", b"MALLOC_", b"PYTHON", b"LC_", b"LANG", b"TZ")  # by the C library and the interpreter; a script is too late for them
 _READ_AT_IMPORT = (b"TORCH", b"PYTORCH", b"OMP_", b"GOMP_", b"KMP_", b"MKL_", b"OPENBLAS_")
 _READ_AT_USE = (b"TORCH_NCCL_", b"TORCHELASTIC_", b"TORCHINDUCTOR_", b"TORCH_WARM_POOL", b"TORCH_CUDA_ARCH_LIST", b"TORCH_EXTENSIONS_DIR", b"TORCH_HOME",
                 b"PYTORCH_CUDA_ALLOC_CONF", b"PYTORCH_HIP_ALLOC_CONF", b"PYTORCH_ALLOC_CONF")
@@ -21,6 +22,21 @@ def hide_removed():
     name = os.environb.pop(_REMOVED, None)
     if name is not None:
         os.unsetenv(name)
+
+
+def came_too_late(names, set_in_place):
+    """Of the variables that this fork was given, one that was read before, when Python started or torch was imported; None: there is none.
+    set_in_place: as in watch()."""
+    for name in names:
+        if os.fsencode(name).startswith(_READ_AT_START):
+            return name
+        if _is_read_at_import(os.fsencode(name)) and not set_in_place(name, os.environ.get(name)):
+            return name
+    return None
+
+
+def _is_read_at_import(name):
+    return name.startswith(_READ_AT_IMPORT) and not name.startswith(_READ_AT_USE)
 
 
 def watch(command, preload, set_in_place):
@@ -42,7 +58,7 @@ def watch(command, preload, set_in_place):
         changed(name, before, None, sys._getframe(1))
 
     def changed(name, before, value, frame):
-        if not name.startswith(_READ_AT_IMPORT) or name.startswith(_READ_AT_USE) or value == before or os.getpid() != worker:
+        if not _is_read_at_import(name) or value == before or os.getpid() != worker:
             return
         if _uses_torch(imported_before, frame):
             os.putenv, os.unsetenv = set_in_process, unset_in_process
@@ -93,8 +109,7 @@ def _is_of_torch(module):
 
 def begin(command, environment, folder, preload, why):
     """Anew, by exec, with this environment, in this folder. Returns where that can't be."""
-    if os.environ.get("LOCAL_RANK") == "0":
-        print(f"lockstep: {why}: workers begin anew by exec", file=sys.stderr, flush=True)
+    _say(f"{why}: workers begin anew by exec")
     if preload:
         environment = {**environment, b"LD_PRELOAD": os.fsencode(preload)}
     sys.stdout.flush()
@@ -102,6 +117,12 @@ def begin(command, environment, folder, preload, why):
     try:
         os.chdir(folder)
         os.execve(command[0], command, environment)
-    except OSError:
-        os.fchdir(here)  # the script goes on without its setting, as it would have
+    except OSError as error:
+        _say(f"that can't be ({error}): they go on without")  # as the script would have
+        os.fchdir(here)
         os.close(here)
+
+
+def _say(line):
+    if os.environ.get("LOCAL_RANK") == "0":
+        print(f"lockstep: {line}", file=sys.stderr, flush=True)

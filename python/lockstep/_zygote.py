@@ -8,8 +8,9 @@ When an epoch has begun and nothing more is asked for a while, the workers of th
 wait for forks either. They hold no more memory than what they have written, and wait in a nest, the process that forked them, until
 they get their rank, environment and output.
 
-Requests: {"op": "store"} + [socket]: forks the store host. {"op": "spawn", "epoch", "module", "cwd", "code": {"from", "to"}, "workers": [{"rank",
-"command", "env", "threads"}]} + [stdout, stderr per worker]: answers {"event": "spawned", "epoch", "pids"} or {"event": "spawn_failed", "epoch", "error"}.
+Requests: {"op": "store"} + [socket]: forks the store host. {"op": "spawn", "epoch", "module", "cwd", "code": {"from", "to"}, "changed": {variables
+that an update has set, which are in each "env" too}, "workers": [{"rank", "command", "env", "threads"}]} + [stdout, stderr per worker]: answers {"event": "spawned", "epoch",
+"pids"} or {"event": "spawn_failed", "epoch", "error"}.
 """
 
 import sys
@@ -289,6 +290,9 @@ def _become_worker(request, worker, fds):
     hidden = _hidden_module(module, worker["command"][0])
     if hidden:
         _anew.begin(exec_command, os.environb, os.getcwd(), _PRELOAD, f"the script has a module {hidden} of its own, and the import of torch another")
+    late = _anew.came_too_late(request.get("changed", ()), _count_threads_as)
+    if late:
+        _anew.begin(exec_command, os.environb, os.getcwd(), _PRELOAD, f"the update sets {late}, which is read when Python starts or torch is imported")
     sys.orig_argv = exec_command
     _anew.watch(exec_command, _PRELOAD, _count_threads_as)
     _leave(_exit_status(worker["command"], module))

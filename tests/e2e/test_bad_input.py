@@ -121,6 +121,11 @@ class Refused(RunTest):
         run.watcher.send_signal(signal.SIGTERM)
         run.finish(code=1)
 
+    def test_inspections(self):
+        self.assert_refused("no_such.toml", "No such file", options=["--inspect", "/no_such.toml"])
+        unknown = self.file("inspect.toml", "[nic_dwon]\ntolerance_s = 5\n")
+        self.assert_refused("inspect.toml:1:2: nic_dwon is not a known key; did you mean nic_down?", options=["--inspect", unknown])
+
     def test_job_file(self):
         """By the place at which a person has to look, and no second word."""
         malformed = [("name = 'x'\n[run\nnproc_per_node = 2\n", "2:5: "), ("name = 'x\n", "1:10: "), ("name = 'x'\nname = 'y'\n", "2:8: "),

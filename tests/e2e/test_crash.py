@@ -1,7 +1,18 @@
 """A rank dies: it is named, all ranks go on from memory, and the result is that of an undisturbed run, bit for bit."""
 import unittest
 
-from harness import Run, RunTest, ddp
+from harness import Run, RunTest, ddp, free_port
+
+# Rank 1 asks a server of its own, which nobody runs, while the others wait for it in a collective.
+OWN_CONNECTION = """import socket, sys, torch, torch.distributed as dist, lockstep
+dist.init_process_group("gloo")
+ckpt = lockstep.Checkpoint({"weights": torch.zeros(1)})
+for step in range(ckpt.restore() + 1, 5):
+    if dist.get_rank() == 1 and step == int(sys.argv[2]):
+        socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    dist.all_reduce(torch.ones(1))
+    ckpt.step(step)
+"""
 
 
 class Crash(RunTest):
@@ -45,6 +56,18 @@ class Crash(RunTest):
             run = Run(self, str(script), ranks=1, options=["--start-method", how])
             run.finish(1)
             self.assertIn("SyntaxError at broken.py:3", run.stderr(), run)
+
+    def test_a_connection_of_the_program_is_no_lost_peer(self):
+        """At the first step it ends the job at once, later when it comes again: nobody searches for a machine."""
+        script = self.folder() / "own.py"
+        script.write_text(OWN_CONNECTION)
+        for step, epochs in ((0, 1), (3, 2)):
+            run = Run(self, str(script), str(free_port()), str(step), ranks=3)
+            run.finish(1)
+            self.assertEqual([["1"]] * epochs, run.suspects(), run)
+            self.assertEqual(epochs, run.epoch(), run)
+            self.assertIn("ConnectionRefusedError at own.py:6 in <module>", run.status()["verdict"], run)
+            self.assertIn("this is in the program, not in the machine", run.status()["verdict"], run)
 
     def test_other_ways_to_die(self):
         run = Run(self, "ddp.py", *ddp(faults=["abort:1:5:forward:1", "exit3:2:10:forward:2", "raise:3:15:update:3"]))

@@ -212,6 +212,13 @@ class CommandLines(TorchrunTest):
         for rank in range(2):
             self.assertIn(f"module __main__ ['--local', '{rank}']", run.stdout(), run)
 
+    def test_marks_and_macros(self):
+        script = self.script("import sys\nsys.stdout.write(f'arguments {sys.argv[1:]}\\n')\n")
+        run = Run(self, script, "--", "$local_rank", "cost$$5", "--", "--nnodes", ranks=2, options=["-r=0", "--"])
+        run.finish()
+        for rank in range(2):
+            self.assertIn(f"arguments ['{rank}', 'cost$5', '--', '--nnodes']", run.stdout(), run)
+
     def test_a_program_that_is_not_python(self):
         script = self.script('#!/bin/sh\necho "shell $1 of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"\n', "job.sh", 0o755)
         port = free_port()

@@ -142,6 +142,35 @@ class Update(Versions):
         self.assertEqual((2, 1), (nothing.returncode, len(nothing.stderr.splitlines())), nothing.stderr)
 
 
+PROGRAM = "#include <stdio.h>\n#include <unistd.h>\nint main(void) { puts(\"program %d\"); fflush(stdout); for (;;) pause(); }\n"
+
+
+class OfPrograms(Versions):
+    def test_a_compiled_program_is_told_from_another(self):
+        folders = [self.folder() for _ in range(3)]
+        for number, folder in enumerate(folders):
+            compiler = ["cc", "-x", "c", "-", "-o", str(folder / "program")]
+            subprocess.run(compiler, input=PROGRAM % number, text=True, check=True)
+        run = Run(self, str(folders[0] / "program"), ranks=1, options=["--no-python"])
+        run.wait("the first program", lambda: "program 0" in run.stdout())
+        for number in (1, 2):
+            self.update(run, "--code", str(folders[number]), "--now")
+            run.wait("the next program", lambda: f"program {number}" in run.stdout())
+        copies = [path / "program" for path in (run.dir / "code").iterdir()]
+        self.assertEqual([False, False], [path.is_symlink() for path in copies], run)
+        run.ask("stop")
+        run.finish(code=1)
+
+    def test_a_variable_that_was_read_before_the_fork(self):
+        run = self.begin(self.version(1))
+        self.update(run, "--env", "OMP_DISPLAY_ENV=TRUE", "--now")
+        run.wait("libgomp to show its settings", lambda: "OPENMP DISPLAY ENVIRONMENT BEGIN" in run.stderr())
+        self.assertEqual(1, run.stderr().count("the update sets OMP_DISPLAY_ENV, which is read"), run)
+        self.wait_for_line(run, "a step", epoch=2)
+        run.ask("stop")
+        run.finish(code=1)
+
+
 class OfTwoNodes(Versions):
     """Each has a copy of its own; a directory that one of them does not find as it is asked for is dropped, and the job goes on."""
 

@@ -120,6 +120,20 @@ class Watcher(WatcherTest):
         self.assertNotEqual(0, run.watcher.wait(30), run)
         self.assertIn("starter", run.stderr(), run)
 
+    def test_inspections_are_what_they_were(self):
+        """By these every file system is too full; the file is gone when another watcher comes."""
+        settings = self.folder() / "inspect.toml"
+        settings.write_text('[disk_full]\ninterval_s = 0.1\nthreshold_share = 1\ntolerance_s = 0\nreadings = 1\nclass = "warning"\n')
+        run = Run(self, "ddp.py", *ddp(LONG, step_time=0.1), options=["--inspect", str(settings)])
+        run.wait("the alert", lambda: "disk_full" in run.stderr())
+        run.wait_for_step(5)
+        self.kill_watcher(run)
+        settings.unlink()
+        run.resume()
+        run.wait("the alert again", lambda: "disk_full" in run.stderr())
+        run.finish()
+        self.assertEqual(1, run.epoch(), run)
+
     def test_second_watcher_is_refused(self):
         run = self.start_long_job()
         first = run.watcher

@@ -131,6 +131,39 @@ sys.last_value = "negative"
 """
 
 
+# native() ends as compiled code of torch does, by a RuntimeError that no statement raises.
+RAISES = """
+import socket, types
+def native():
+    numbers = {1: 1}
+    for number in numbers:
+        numbers[number + 1] = 1
+def module(name):
+    made = types.ModuleType(name)
+    exec("def fails(error): raise error", made.__dict__)
+    return made
+"""
+
+# How a script ends, and the module that is noted to have raised it; "": compiled code may have.
+RAISED_IN = [
+    ("socket.create_connection(('127.0.0.1', 9))", "socket"),
+    ("socket.socket().connect(('127.0.0.1', 9))", "__main__"),
+    ("raise RuntimeError('Connection refused')", "__main__"),
+    ("{1: 2}[3]", "__main__"),
+    ("native()", ""),
+    ("try:\n    native()\nfinally:\n    print('cleans up')", ""),
+    ("try:\n    native()\nexcept RuntimeError:\n    raise", ""),
+    ("try:\n    native()\nexcept RuntimeError as error:\n    raise RuntimeError('rank 3') from error", ""),
+    ("try:\n    native()\nexcept RuntimeError:\n    socket.create_connection(('127.0.0.1', 9))", ""),
+    ("try:\n    native()\nexcept RuntimeError:\n    raise RuntimeError('rank 3') from None", "__main__"),
+    ("try:\n    {1: 2}[3]\nexcept KeyError:\n    socket.create_connection(('127.0.0.1', 9))", "socket"),
+    ("module('requests.adapters').fails(ConnectionError('refused'))", "requests.adapters"),
+    ("module('torch.distributed.rendezvous').fails(ConnectionError('refused'))", "torch.distributed.rendezvous"),
+    ("class Odd(OSError):\n    errno = property(lambda error: 1 / 0)\nraise Odd", ""),
+    ("error = KeyError()\nerror.__cause__ = error\nraise error", "__main__"),
+]
+
+
 class Exceptions(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -141,14 +174,14 @@ class Exceptions(unittest.TestCase):
         environment = dict(os.environ, PYTHONPATH=PYTHON, LOCKSTEP_ERROR_FILE=self.note)
         return subprocess.run([sys.executable, "-c", BEGINS + text], env=environment, capture_output=True, text=True, check=False)
 
-    def noted(self):
-        """[type, message], and none any more; None: there is none."""
+    def noted(self, *names):
+        """Its type and message, or what else is named, and none any more; None: there is none."""
         if not os.path.exists(self.note):
             return None
         with open(self.note) as file:
             note = json.load(file)
         os.remove(self.note)
-        return [note["type"], note["message"]]
+        return [note[name] for name in names or ("type", "message")]
 
     def ended(self, text):
         done = self.run_script(text)
@@ -201,6 +234,13 @@ raise Number
                 with self.subTest(text, hook=hook):
                     done = self.run_script(hook + text)
                     self.assertEqual((0, None), (done.returncode, self.noted()), done)
+
+    def test_tell_which_module_raised_them(self):
+        for text, module in RAISED_IN:
+            with self.subTest(text):
+                done = self.run_script(RAISES + text)
+                self.assertEqual(1, done.returncode, done)
+                self.assertEqual([module], self.noted("raised_in"), done.stderr)
 
     def test_one_that_was_shown_hides_no_other(self):
         shown = "import sys\ntry:\n    raise ValueError('negative')\nexcept ValueError:\n    sys.excepthook(*sys.exc_info())\n"

@@ -18,7 +18,7 @@ import zipfile
 from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
-from lockstep import _zygote
+from lockstep import _anew, _zygote
 
 LEFT_OPEN = []  # as names of a script
 
@@ -293,6 +293,18 @@ class Threads(unittest.TestCase):
             self.assertIsNone(self.counts(name, value, OMP_NUM_THREADS="3"))
         with mock.patch.object(_zygote, "_untold", ["libother_openblas.so"]):
             self.assertIsNone(self.counts("OMP_NUM_THREADS", "3"))
+
+    def late(self, **environment):
+        with mock.patch.dict(os.environ, environment, clear=True):
+            return _anew.came_too_late(environment, lambda name, value: (name, value) == ("OMP_NUM_THREADS", "2"))
+
+    def test_variables_that_were_read_before_the_fork_come_too_late(self):
+        for name in ("OMP_SCHEDULE", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "PYTHONHASHSEED", "LD_LIBRARY_PATH", "TORCH_LOGS", "KMP_AFFINITY", "TZ"):
+            self.assertEqual(name, self.late(LR="1", **{name: "1"}))
+        for name in ("LR", "NCCL_DEBUG", "TORCH_NCCL_BLOCKING_WAIT", "PYTORCH_CUDA_ALLOC_CONF"):
+            self.assertIsNone(self.late(**{name: "1"}), name)
+        self.assertIsNone(self.late(OMP_NUM_THREADS="2"), "is set in place")
+        self.assertEqual("OMP_NUM_THREADS", self.late(OMP_NUM_THREADS="2,1"))
 
 
 if __name__ == "__main__":
