@@ -72,20 +72,26 @@ class Explainer {
     if (departure.from->communicator == mismatch_.communicator)
       return departure.to == &mine && std::ranges::all_of(departure.more, [&](const auto& one) { return IsIn(one); });
     // By what it left out or added it is behind `to` already, or not yet, and who had been like it is not.
-    return std::ranges::any_of(departure.others->to, [&](const auto& other) {
-      const auto theirs = of_rank_.find(other.first);
-      return theirs != of_rank_.end() && theirs->second->function != mine.function &&
-             IsBefore(departure.to, mine) != IsBefore(other.second, *theirs->second);
-    });
+    return SidesOf(*departure.others)[IsBefore(departure.to, mine) ? 0 : 1];
+  }
+  // Whether some of them are at their op before `to`, and whether some are behind. One list is of many departures.
+  std::array<bool, 2> SidesOf(const Departure::Others& others) const {
+    const auto [found, is_new] = sides_.try_emplace(&others);
+    if (!is_new) return found->second;
+    for (const auto& [rank, op] : of_rank_)
+      if (const auto to = others.to.find(rank); to != others.to.end())
+        found->second[IsBefore(to->second, *op) ? 1 : 0] = true;
+    return found->second;
   }
   bool IsIn(const std::pair<const CommOp*, int>& one) const {
     return one.first->communicator == mismatch_.communicator;
   }
-  // Of the same rank.
+  // Both of one rank.
   static bool IsBefore(const CommOp* to, const CommOp& op) { return to != nullptr && to->order < op.order; }
 
   const Mismatch& mismatch_;
   std::map<int, const CommOp*> of_rank_;
+  mutable std::map<const Departure::Others*, std::array<bool, 2>> sides_;
 };
 
 bool IsOfShapeAlone(const Mismatch& mismatch) {

@@ -184,6 +184,7 @@ TEST(CommMismatches, WhereMoreThanOneOtherSideIsLeftAllStayNamed) {
   ops.erase(std::ranges::find_if(ops, [](const trace::CommOp& op) { return op.rank == 2 && op.sequence == 7; }));
   const Finding finding = groups.Found();
   EXPECT_THAT(finding.evidence.at(0), HasSubstr("rank 0 launched"));
+  EXPECT_THAT(finding.suspects, SizeIs(2));
   ExpectAllOf(finding, {0, 1, 2});
 }
 
