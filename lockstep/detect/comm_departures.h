@@ -1,13 +1,16 @@
 // Which rank launched other collectives than ranks like it? Ranks of a communicator that have launched the same between
-// each two of its collectives are alike, tensor or data parallel ones for instance. Where they part, those that the
-// fewer go with have left collectives out or added some; of as many, those that did not do what all had done before.
-// There is no limit on how many: what follows a departure is not compared.
+// each two of its collectives are alike, tensor or data parallel ones for instance. Where they part, what more than
+// half of all that are alike did is usual, or else what all had done before: the others have left collectives out or
+// added some. Those that have not come so far count too: who leaves something out comes first. There is no limit on how
+// many it is; what follows a departure is not compared, unless it is made good with the communicator's next op.
 //
 // A collective counts by its function and by the description and size of its communicator; sends and receives don't.
-// Pure. Cost: linear in the communicators' ops, times the communicators of a rank.
+// Pure. Cost: about linear in ops, whatever their numbers.
 #pragma once
 
-#include <set>
+#include <map>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,15 +19,30 @@
 namespace lockstep::detect {
 
 struct Departure {
+  // Ranks like it until then.
+  struct Others {
+    std::vector<int> ranks;                  // ascending: alike in what they did then, too
+    std::map<int, const trace::CommOp*> to;  // of those and of those that have not come so far: null
+  };
+
   int rank = -1;
-  std::vector<int> others;  // like it until then, and alike in what they did then
+  std::shared_ptr<const Others> others;  // shared: one list for all that part from them there
   // Of a communicator, the ops of the rank between which it was; null: it has not launched the second.
   const trace::CommOp *from = nullptr, *to = nullptr;
-  // One of each kind of which it launched another number than they, and how many more; less than 0: fewer.
+  // One of each kind of which it launched another number than they, and how many more; less than 0: fewer. `to` counts
+  // where theirs is of another kind.
   std::vector<std::pair<const trace::CommOp*, int>> more;
+  // By the op behind `to` it had launched as many of each kind as they: it did so in another order.
+  bool made_good = false;
 };
 
-// The first of each of `ranks` that has one, by rank. `log` must outlive what comes back.
-std::vector<Departure> FindDepartures(const trace::CommLog& log, const std::set<int>& ranks);
+// By rank; of each in the order in which it launched what ends them.
+using Departures = std::map<int, std::vector<Departure>>;
+
+// `log` must outlive what comes back.
+Departures FindDepartures(const trace::CommLog& log);
+
+// "rank 2 launched between all_reduce 2 of world (4) and 3 6 all_reduce of TP (1) fewer than ranks 0, 1, ..."
+std::string TextOf(const trace::CommLog& log, const Departure& departure);
 
 }  // namespace lockstep::detect

@@ -5,18 +5,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <limits>
 #include <map>
 #include <optional>
 #include <set>
 #include <string_view>
-#include <tuple>
 
-#include "lockstep/base/number.h"
-#include "lockstep/base/split.h"
 #include "lockstep/detect/comm_departures.h"
+#include "lockstep/detect/comm_mismatches.h"
 #include "lockstep/detect/comm_slow.h"
+#include "lockstep/detect/comm_text.h"
 #include "lockstep/detect/comm_waits.h"
 #include "lockstep/incident/some.h"
 
@@ -32,137 +30,14 @@ using trace::Direction;
 // Ops that end on one rank without the help of all others: that some have ended them says nothing.
 constexpr std::array<std::string_view, 6> kRooted = {"broadcast", "reduce",         "gather",
                                                      "scatter",   "_broadcast_oop", "_reduce_oop"};
-// Ops to which every rank brings the same amount.
-constexpr std::array<std::string_view, 7> kEven = {
-    "all_reduce",           "allreduce",           "broadcast", "reduce", "_all_gather_base",
-    "_reduce_scatter_base", "all_reduce_coalesced"};
-constexpr size_t kMostLines = 4;  // of evidence, for each rank
-
 template <size_t kCount>
 bool IsOneOf(const std::array<std::string_view, kCount>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// ---- text ----
-
-std::string NameOf(const trace::Communicator& communicator) {
-  return communicator.description.empty() ? fmt::format("communicator {}", communicator.name)
-                                          : fmt::format("{} ({})", communicator.description, communicator.name);
-}
-
-std::string NameOf(const trace::CommLog& log, const CommOp& op) {
-  const trace::Communicator& communicator = log.communicators[op.communicator];
-  if (op.direction == Direction::kCollective)
-    return fmt::format("{} {} of {}", log.functions[op.function], op.sequence, NameOf(communicator));
-  if (op.peer < 0)
-    return fmt::format("a transfer ({}) with a rank that is not known, in {}", log.functions[op.function],
-                       NameOf(communicator));
-  return fmt::format("a {} rank {} in {}", op.direction == Direction::kSend ? "send to" : "receive from", op.peer,
-                     NameOf(communicator));
-}
-
-// Of ascending ranks.
-std::string RanksText(const std::vector<int>& ranks) {
-  constexpr size_t kMost = 16;
-  const size_t shown = std::min(kMost, ranks.size());
-  const std::string text =
-      fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks",
-                  fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  return shown == ranks.size() ? text : fmt::format("{} and {} more", text, ranks.size() - shown);
-}
-
 std::string Waiting(const std::vector<int>& ranks) {
   return RanksText(ranks) + (ranks.size() == 1 ? " waits" : " wait");
 }
-
-std::vector<Suspect> Suspects(const std::vector<int>& ranks) {
-  std::vector<Suspect> suspects;
-  suspects.reserve(ranks.size());
-  for (const int rank : ranks) suspects.push_back(incident::SuspectRank(RankId(rank)));
-  return suspects;
-}
-
-// ---- ops that do not fit each other ----
-
-// What a rank calls the op with a number; others must call it the same.
-struct Call {
-  std::string text;
-  int rank;
-};
-
-std::vector<Finding> FindMismatches(const Standing& standing) {
-  const trace::CommLog& log = standing.log();
-  std::map<std::pair<uint32_t, int64_t>, std::vector<Call>> calls;
-  for (const auto& [rank, ops] : standing.open())
-    for (const CommOp* op : ops) {
-      if (op->direction != Direction::kCollective) continue;
-      const std::string& function = log.functions[op->function];
-      calls[{op->communicator, op->sequence}].push_back(
-          {IsOneOf(kEven, function) ? function + " " + log.shapes[op->shape] : function, rank});
-    }
-  std::vector<Finding> findings;
-  std::set<uint32_t> told;  // what comes behind the first mismatch of a communicator follows from it
-  for (const auto& [op, of_ranks] : calls) {
-    std::map<std::string, std::vector<int>> by_text;
-    for (const Call& call : of_ranks) by_text[call.text].push_back(call.rank);
-    if (by_text.contains("coalesced")) continue;  // some have launched all of a batch, others a part
-    // Calls come rank by rank: what one makes several of is a batch whose end is not told.
-    if (std::ranges::adjacent_find(of_ranks, {}, &Call::rank) != of_ranks.end()) continue;
-    if (by_text.size() < 2 || !told.insert(op.first).second) continue;
-    const auto most = std::max_element(by_text.begin(), by_text.end(),
-                                       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-    Finding finding;
-    finding.syndrome = Syndrome::kMismatched;
-    std::vector<int> others;
-    for (const auto& [text, ranks] : by_text) {
-      finding.evidence.push_back(fmt::format("op {} of {} is {} on {}", op.second, NameOf(log.communicators[op.first]),
-                                             text, RanksText(ranks)));
-      if (text != most->first) others.insert(others.end(), ranks.begin(), ranks.end());
-    }
-    std::sort(others.begin(), others.end());
-    const bool majority = 2 * most->second.size() > of_ranks.size();
-    finding.suspects = Suspects(others);
-    if (!majority) finding.ambiguous_with = Suspects(most->second);
-    finding.certain = majority && of_ranks.size() == standing.SizeOf(op.first);
-    if (!finding.certain) finding.probe = "the collectives that each rank launched before, in their order";
-    findings.push_back(std::move(finding));
-  }
-  return findings;
-}
-
-// "[4,2] Float": how many elements come, and of what type. What it is cut into does not matter.
-std::string AmountOf(const std::string& shape) {
-  const size_t end = shape.find(']');
-  if (shape.empty() || shape.front() != '[' || end == std::string::npos) return shape;
-  uint64_t count = 1;
-  for (const std::string& size : Split(shape.substr(1, end - 1), ','))
-    count *= WholeNumber<uint64_t>(Trim(size)).value_or(1);
-  return fmt::format("{}{}", count, shape.substr(end + 1));
-}
-
-// Both ends of a transfer must tell the same amount. Who is wrong can't be told.
-void FindOtherAmounts(const Standing& standing, std::vector<Finding>& findings) {
-  const trace::CommLog& log = standing.log();
-  std::set<std::tuple<uint32_t, int, int>> told;  // what comes behind the first follows from it
-  for (const auto& [rank, ops] : standing.open())
-    for (const CommOp* op : ops) {
-      if (op->direction == Direction::kCollective || op->peer < 0) continue;
-      const CommOp* other = standing.OtherEnd(*op);
-      if (other == nullptr || op->shape == 0 || other->shape == 0) continue;
-      const std::string &shape = log.shapes[op->shape], &theirs = log.shapes[other->shape];
-      if (AmountOf(shape) == AmountOf(theirs)) continue;
-      if (!told.emplace(op->communicator, std::min(rank, op->peer), std::max(rank, op->peer)).second) continue;
-      Finding finding;
-      finding.syndrome = Syndrome::kMismatched;
-      finding.suspects = Suspects({std::min(rank, op->peer), std::max(rank, op->peer)});
-      finding.evidence = {fmt::format("rank {} is in {}, of {}; it is of {} on rank {}", rank, NameOf(log, *op), shape,
-                                      theirs, op->peer)};
-      finding.probe = "the sends and receives that both launched before, in their order";
-      findings.push_back(std::move(finding));
-    }
-}
-
-// ---- findings ----
 
 // What is under way was launched moments ago, as far as that is known: a running job always has something under way.
 bool IsTooSoon(const trace::CommLog& log, const CommThresholds& thresholds) {
@@ -192,9 +67,11 @@ class Finder {
       : log_(log), silent_(silent), standing_(log), waits_(standing_) {}
 
   std::vector<Finding> Run() {
-    std::vector<Finding> findings = FindMismatches(standing_);
-    for (Finding& finding : findings)
-      if (!finding.ambiguous_with.empty()) NameDepartures(RanksOf(finding), finding);
+    std::vector<Finding> findings;
+    for (const Mismatch& mismatch : FindMismatches(standing_)) {
+      findings.push_back(FindingOf(standing_, mismatch));
+      if (!findings.back().ambiguous_with.empty()) NameDepartures(log_, mismatch, departures(), findings.back());
+    }
     FindOtherAmounts(standing_, findings);
     if (findings.empty()) {
       const std::map<int, End> silent = NameTheEnds(findings);
@@ -453,46 +330,31 @@ class Finder {
       }
       finding.ambiguous_with = LinkSuspects(links);
       finding.certain = AllWait({}) && !guessed && !log_.reported.empty();
-      NameDepartures({ranks.begin(), ranks.end()}, finding);
+      TellOfDepartures(ranks, finding);
       if (!finding.certain) finding.probe = "the collectives that each of them launched before, in their order";
       findings.push_back(std::move(finding));
     }
   }
 
-  static std::set<int> RanksOf(const Finding& finding) {
-    std::set<int> ranks;
-    for (const auto* list : {&finding.suspects, &finding.ambiguous_with})
-      for (const Suspect& suspect : *list)
-        if (const std::optional<RankId> rank = incident::RankOf(suspect)) ranks.insert(rank->value());
-    return ranks;
-  }
-
-  // Ranks that left collectives out, or added some, are why others don't fit. Of a circle the evidence alone tells it:
-  // they may have launched them in another order.
-  void NameDepartures(const std::set<int>& among, Finding& finding) const {
-    const std::vector<Departure> departures = FindDepartures(log_, among);
-    if (departures.empty()) return;
+  // Who left collectives out, or added some, or launched them in another order: of a circle the evidence alone tells
+  // it. What all have gone past is not why they wait.
+  void TellOfDepartures(const std::vector<int>& ranks, Finding& finding) const {
     std::vector<std::string> lines;
-    for (size_t i = 0; i < std::min(kMostLines, departures.size()); ++i) lines.push_back(TextOf(departures[i]));
+    for (const int rank : ranks) {
+      const auto found = departures().find(rank);
+      if (found == departures().end()) continue;
+      const auto open = std::ranges::find_if(found->second, [](const Departure& departure) {
+        return departure.to == nullptr || departure.to->state != trace::OpState::kCompleted;
+      });
+      if (open != found->second.end() && lines.size() < kMostLines) lines.push_back(TextOf(log_, *open));
+    }
     finding.evidence.insert(finding.evidence.begin(), lines.begin(), lines.end());
-    if (finding.syndrome == Syndrome::kDeadlock) return;
-    finding.suspects.clear();
-    for (const Departure& one : departures) finding.suspects.push_back(incident::SuspectRank(RankId(one.rank)));
-    finding.ambiguous_with.clear();
   }
 
-  std::string TextOf(const Departure& one) const {
-    std::string more;
-    for (size_t i = 0; i < std::min(kMostLines, one.more.size()); ++i) {
-      const auto& [op, times] = one.more[i];
-      more += fmt::format("{}{} {} of {} {}", i == 0 ? "" : ", ", std::abs(times), log_.functions[op->function],
-                          NameOf(log_.communicators[op->communicator]), times < 0 ? "fewer" : "more");
-    }
-    const std::string where = one.to == nullptr
-                                  ? fmt::format("after {}", NameOf(log_, *one.from))
-                                  : fmt::format("between {} and {}", NameOf(log_, *one.from), one.to->sequence);
-    return fmt::format("rank {} launched {} {} than {}, which had launched the same until then", one.rank, where, more,
-                       RanksText(one.others));
+  // Most logs need none: found when first asked for.
+  const Departures& departures() const {
+    if (!departures_) departures_ = FindDepartures(log_);
+    return *departures_;
   }
 
   // Everybody is where they should be, and yet it does not end: the way between them, or a device. `held`: also where
@@ -616,6 +478,7 @@ class Finder {
   const std::vector<int>& silent_;
   const Standing standing_;
   const Waits waits_;
+  mutable std::optional<Departures> departures_;
 };
 
 // Of a job that may have been running: who is slow is behind at most moments.

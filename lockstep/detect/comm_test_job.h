@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +15,8 @@ namespace lockstep::detect {
 class Job {
  public:
   Job() { log_.shapes = {"", "[8] Float"}; }
-  uint32_t AddGroup(std::vector<int> ranks) {
-    log_.communicators.push_back({std::to_string(log_.communicators.size()), "", std::move(ranks)});
+  uint32_t AddGroup(std::vector<int> ranks, const std::string& description = "") {
+    log_.communicators.push_back({std::to_string(log_.communicators.size()), description, std::move(ranks)});
     return static_cast<uint32_t>(log_.communicators.size() - 1);
   }
   // `ended`: the numbers up to this one have ended, those from there to `launched` have not.
@@ -40,6 +41,10 @@ class Job {
     op.created_ns = 1'000 + op.order;
     op.state = state;
     log_.ops.push_back(op);
+  }
+  // The rank's next of the group.
+  void Launch(uint32_t group, int rank, const std::string& name, bool ended) {
+    Add(group, rank, ++numbers_[{group, rank}], name, ended ? trace::OpState::kCompleted : trace::OpState::kScheduled);
   }
   void Transfer(uint32_t group, int rank, trace::Direction direction, int peer,
                 trace::OpState state = trace::OpState::kScheduled) {
@@ -71,6 +76,7 @@ class Job {
  private:
   trace::CommLog log_;
   int64_t order_ = 0, batch_ = 0;
+  std::map<std::pair<uint32_t, int>, int64_t> numbers_;
 };
 
 inline std::vector<int> RanksOf(const std::vector<incident::Suspect>& suspects) {
