@@ -25,8 +25,8 @@ size_t Slots(const HangLimits& limits) { return static_cast<size_t>(limits.hang_
 }  // namespace
 
 struct HangDetector::State {
-  State(const HangLimits& limits, int world_size)
-      : limits(limits), awake(Slots(limits)), ranks(static_cast<size_t>(world_size), RankHistory(Window(limits))) {}
+  State(const HangLimits& given, int world_size)
+      : limits(given), awake(Slots(given)), ranks(static_cast<size_t>(world_size), RankHistory(Window(given))) {}
 
   // None of a rank that is not in this world: a node may tell of those that it had before the world became smaller.
   RankHistory* Rank(RankId rank) {
