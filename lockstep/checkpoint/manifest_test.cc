@@ -101,6 +101,15 @@ TEST(Manifest, SaysWhatIsWrong) {
   EXPECT_THAT(Message(ManifestFromJson("{").status()), HasSubstr("not a JSON object"));
 }
 
+// A script's path is bytes; JSON is UTF-8.
+TEST(Manifest, AJobOfANameThatIsNoTextHasOne) {
+  Manifest manifest = Sample();
+  manifest.job = "tr\xe9";
+  const auto read = ManifestFromJson(RenderJson(ToJson(manifest)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->job, "tr\xef\xbf\xbd");
+}
+
 // What a layout is, is not ours to say, but that it can be written out again is.
 TEST(Manifest, RefusesALayoutOfBracketsAlone) {
   Json json = ToJson(Sample());
