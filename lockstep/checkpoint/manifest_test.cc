@@ -81,8 +81,12 @@ TEST(Manifest, APartsFilesTravelAsText) {
 TEST(Manifest, NamesAreReadStrictly) {
   EXPECT_EQ(DirectoryName({EpochId(2), StepId(123)}), "step_000000000123_epoch_2");
   EXPECT_EQ(PointOf("step_000000000123_epoch_2"), (Point{EpochId(2), StepId(123)}));
-  for (const char* name : {"", "step_123_epoch_2", "step_000000000123_epoch_02", "step_000000000123_epoch_2.old",
-                           ".incoming_step_000000000123_epoch_2", "step_000000000123", "step_00000000012x_epoch_2"})
+  const Point late{EpochId(2), StepId(1'234'567'890'123)};  // of more digits than a name has zeros for
+  EXPECT_EQ(PointOf("step_1234567890123_epoch_2"), late);
+  EXPECT_EQ(DirectoryName(late), "step_1234567890123_epoch_2");
+  for (const char* name : {"", "step_123_epoch_2", "step_0123456789012_epoch_2", "step_000000000123_epoch_02",
+                           "step_000000000123_epoch_2.old", ".incoming_step_000000000123_epoch_2", "step_000000000123",
+                           "step_00000000012x_epoch_2"})
     EXPECT_EQ(PointOf(name), std::nullopt) << name;
 }
 

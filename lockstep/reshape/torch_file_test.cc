@@ -101,6 +101,30 @@ TEST(TorchFile, KeysThatAreNoTextAreNamedAsPythonShowsThem) {
   EXPECT_EQ(saved->values[2].name, "1.5");
 }
 
+// Of dtypes that have no storage of their own, torch names the dtype and counts bytes.
+TEST(TorchFile, KnowsDtypesThatOnlyTorch2Has) {
+  for (const auto& [dtype, bytes] : {std::pair("complex32", 4),
+                                     {"uint16", 2},
+                                     {"float8_e4m3fn", 1},
+                                     {"float8_e4m3fnuz", 1},
+                                     {"float8_e5m2fnuz", 1},
+                                     {"float8_e8m0fnu", 1}}) {
+    const std::string storage =
+        Tuple({Text("storage"), Class("torch.storage", "UntypedStorage"), Text("0"), Text("cpu"), Int(6 * bytes)}) +
+        "Q";
+    const std::string hooks = Call(Class("collections", "OrderedDict"), ")");
+    const std::string tensor =
+        Call(Class("torch._utils", "_rebuild_tensor_v3"),
+             Tuple({storage, Int(2), Sizes({2, 2}), Sizes({2, 1}), "\x89", hooks, Class("torch", dtype)}));
+    const auto saved =
+        Read(Archive(Pickle(Dict({Text("w"), tensor})), {std::string(static_cast<size_t>(6 * bytes), 'x')}));
+    ASSERT_TRUE(saved.ok()) << dtype << ": " << saved.status();
+    EXPECT_EQ(saved->tensors.front().dtype, dtype);
+    const Shard& shard = saved->tensors.front().shards.front();
+    EXPECT_EQ(shard.at - shard.storage_at, static_cast<uint64_t>(2 * bytes)) << dtype;
+  }
+}
+
 TEST(TorchFile, RefusesSizesThatAreWrong) {
   const std::vector<std::string> storage = {Storing<float>({0, 1, 2, 3})};
   const auto error = [&](const std::string& tensor) { return ErrorOfPickle(Dict({Text("w"), tensor}), storage); };
