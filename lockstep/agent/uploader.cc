@@ -23,7 +23,8 @@ Flight::Work Copying(const RunSpec& spec, const checkpoint::Point& point, std::s
     const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
     checkpoint::Store there(*copies.disk, copies.directory);
     const auto moves = [&] { return ++*pieces, go_on(); };
-    LS_RETURN_IF_ERROR(there.CopyFrom(checkpoint::Store(*disk, directory), point, moves));
+    LS_RETURN_IF_ERROR(remote::CopyTo(copies, there, checkpoint::Store(*disk, directory), point, moves,
+                                      checkpoint::Store::Here::kBySizes));
     *stays = there.Tidy(keep);
     return absl::OkStatus();
   };

@@ -17,7 +17,7 @@ constexpr char kSum[] = "crc32c";
 // Of all its other fields, in their order and without spaces.
 uint32_t SumOf(Json json) {
   json.erase(kSum);
-  const std::string text = json.dump();
+  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);  // as RenderJson writes it
   return ls_crc32c(0, text.data(), text.size());
 }
 

@@ -81,8 +81,12 @@ TEST(Manifest, APartsFilesTravelAsText) {
 TEST(Manifest, NamesAreReadStrictly) {
   EXPECT_EQ(DirectoryName({EpochId(2), StepId(123)}), "step_000000000123_epoch_2");
   EXPECT_EQ(PointOf("step_000000000123_epoch_2"), (Point{EpochId(2), StepId(123)}));
-  for (const char* name : {"", "step_123_epoch_2", "step_000000000123_epoch_02", "step_000000000123_epoch_2.old",
-                           ".incoming_step_000000000123_epoch_2", "step_000000000123", "step_00000000012x_epoch_2"})
+  const Point late{EpochId(2), StepId(1'234'567'890'123)};  // of more digits than a name has zeros for
+  EXPECT_EQ(PointOf("step_1234567890123_epoch_2"), late);
+  EXPECT_EQ(DirectoryName(late), "step_1234567890123_epoch_2");
+  for (const char* name : {"", "step_123_epoch_2", "step_0123456789012_epoch_2", "step_000000000123_epoch_02",
+                           "step_000000000123_epoch_2.old", ".incoming_step_000000000123_epoch_2", "step_000000000123",
+                           "step_00000000012x_epoch_2"})
     EXPECT_EQ(PointOf(name), std::nullopt) << name;
 }
 
@@ -99,6 +103,15 @@ TEST(Manifest, SaysWhatIsWrong) {
   EXPECT_THAT(error("step", "x"), HasSubstr("type must be number"));
   EXPECT_THAT(error("files", Json::array()), HasSubstr("0 files"));
   EXPECT_THAT(Message(ManifestFromJson("{").status()), HasSubstr("not a JSON object"));
+}
+
+// A script's path is bytes; JSON is UTF-8.
+TEST(Manifest, AJobOfANameThatIsNoTextHasOne) {
+  Manifest manifest = Sample();
+  manifest.job = "tr\xe9";
+  const auto read = ManifestFromJson(RenderJson(ToJson(manifest)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->job, "tr\xef\xbf\xbd");
 }
 
 // What a layout is, is not ours to say, but that it can be written out again is.

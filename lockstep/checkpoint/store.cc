@@ -1,8 +1,11 @@
 #include "lockstep/checkpoint/store.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/check.h"
 #include "lockstep/client/client.h"
 
 namespace lockstep::checkpoint {
@@ -39,6 +42,24 @@ struct Summed {
     }
     return absl::OkStatus();
   }
+};
+
+// Where a slot is rebuilt of which only the sums are wanted. A page that nothing is written to takes no room.
+class ZeroedMemory {
+ public:
+  absl::StatusOr<std::span<std::byte>> Take(const ManifestFile& file) {
+    memory_.reset(static_cast<std::byte*>(std::calloc(std::max<uint64_t>(file.slot_bytes, 1), 1)));
+    if (memory_) return std::span(memory_.get(), file.slot_bytes);
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     fmt::format("{}: no memory for the {} bytes of its state, which is rebuilt to be verified",
+                                 file.name, file.slot_bytes));
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
 };
 
 }  // namespace
@@ -78,40 +99,24 @@ absl::StatusOr<Manifest> Store::ReadManifest(const Point& point) const {
                   manifest.point.epoch.value());
 }
 
-absl::StatusOr<uint32_t> Store::FileCrc(const std::string& path, uint64_t bytes) const {
-  std::vector<std::byte> piece(std::min<uint64_t>(kPiece, bytes));
-  uint32_t crc = 0;
-  for (uint64_t at = 0; at < bytes; at += piece.size()) {
-    piece.resize(std::min<uint64_t>(piece.size(), bytes - at));
-    LS_RETURN_IF_ERROR(disk_.Read(path, at, piece));
-    crc = ls_crc32c(crc, piece.data(), piece.size());
-  }
-  return crc;
-}
-
 absl::Status Store::Verify(const Point& point, size_t first, size_t every) const {
   LS_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(point));
   for (size_t rank = first; rank < manifest.files.size(); rank += every) {
-    const ManifestFile& file = manifest.files[rank];
-    const std::string path = PathOf(point) + "/" + file.name;
-    LS_ASSIGN_OR_RETURN(const uint32_t crc, FileCrc(path, file.bytes));
-    LS_RETURN_IF_ERROR(CheckCrc(path, crc, file.crc32c, file.bytes));
+    ZeroedMemory memory;
+    LS_RETURN_IF_ERROR(Load(manifest, rank, 1, [&](size_t, const ManifestFile& file) { return memory.Take(file); }));
   }
   return absl::OkStatus();
 }
 
 absl::Status Store::Load(const Manifest& manifest, size_t first_rank, size_t count, const MakeSlot& make) const {
-  for (size_t rank = first_rank; rank < first_rank + count; ++rank) {
-    const ManifestFile& file = manifest.files[rank];
-    LS_ASSIGN_OR_RETURN(const std::span<std::byte> slot, make(rank, file));
-    LS_RETURN_IF_ERROR(LoadSlot(manifest.point, file, slot));
-  }
+  for (size_t rank = first_rank; rank < first_rank + count; ++rank) LS_RETURN_IF_ERROR(LoadSlot(manifest, rank, make));
   return absl::OkStatus();
 }
 
 // The file's CRC is that of its parts in the file's order, wherever they went.
-absl::Status Store::LoadSlot(const Point& point, const ManifestFile& file, std::span<std::byte> slot) const {
-  const std::string path = PathOf(point) + "/" + file.name;
+absl::Status Store::LoadSlot(const Manifest& manifest, size_t rank, const MakeSlot& make) const {
+  const ManifestFile& file = manifest.files[rank];
+  const std::string path = PathOf(manifest.point) + "/" + file.name;
   std::vector<std::byte> text(std::min<uint64_t>(8, file.bytes));
   LS_RETURN_IF_ERROR(disk_.Read(path, 0, text));
   const absl::StatusOr<uint64_t> head_bytes = HeadBytes(text, file.bytes);
@@ -122,23 +127,35 @@ absl::Status Store::LoadSlot(const Point& point, const ManifestFile& file, std::
   if (!head.ok()) return At(path, head.status());
   const absl::StatusOr<std::vector<Tensor>> table = ReadTable(head->meta, file.slot_bytes);
   if (!table.ok()) return At(path, table.status());
-  if (head->meta.size() != file.slot_meta_bytes || slot.size() != file.slot_bytes)
+  if (head->meta.size() != file.slot_meta_bytes)
     return DataLoss("{}: its meta part has {} bytes, the manifest says {}", path, head->meta.size(),
                     file.slot_meta_bytes);
+  LS_ASSIGN_OR_RETURN(const std::span<std::byte> slot, make(rank, file));
+  LS_CHECK(slot.size() == file.slot_bytes, "{} of {} bytes", slot.size(), file.slot_bytes);
   std::copy(head->meta.begin(), head->meta.end(), slot.begin());
   uint32_t crc = ls_crc32c(0, text.data(), text.size());
-  for (const Tensor& tensor : FileOrder(*table)) {
-    const auto place = slot.subspan(tensor.slot_offset, tensor.bytes);
-    LS_RETURN_IF_ERROR(disk_.Read(path, head->data_begin + tensor.file_offset, place));
-    crc = ls_crc32c(crc, place.data(), place.size());
-  }
+  for (const Tensor& tensor : FileOrder(*table))
+    LS_RETURN_IF_ERROR(
+        ReadSummed(path, head->data_begin + tensor.file_offset, slot.subspan(tensor.slot_offset, tensor.bytes), crc));
   LS_RETURN_IF_ERROR(CheckCrc(path, crc, file.crc32c, file.bytes));
   LS_RETURN_IF_ERROR(
       CheckCrc(path + ", as a slot,", ls_crc32c(0, slot.data(), slot.size()), file.slot_crc32c, slot.size()));
-  const auto [epoch, step] = point;
+  const auto [epoch, step] = manifest.point;
   if (file.slot_proof == 0 || file.slot_proof == ls_proof(epoch.value(), step.value(), slot.data(), slot.size()))
     return absl::OkStatus();
   return DataLoss("{}: it is not the state after step {} of epoch {}", path, step.value(), epoch.value());
+}
+
+// By pieces: each is tried anew where a store is busy.
+absl::Status Store::ReadSummed(const std::string& path, uint64_t at, std::span<std::byte> into, uint32_t& crc) const {
+  while (!into.empty()) {
+    const auto piece = into.first(std::min(kPiece, into.size()));
+    LS_RETURN_IF_ERROR(disk_.Read(path, at, piece));
+    crc = ls_crc32c(crc, piece.data(), piece.size());
+    into = into.subspan(piece.size());
+    at += piece.size();
+  }
+  return absl::OkStatus();
 }
 
 std::string Store::IncomingOf(const Point& point) const {
@@ -304,17 +321,19 @@ absl::Status Store::CopyFile(const std::string& from, const std::string& to, con
 }
 
 absl::Status Store::Tidy(int keep, const std::optional<Point>& spare, const IsDamaged& is_damaged) {
-  LS_RETURN_IF_ERROR(Prune(keep, spare, is_damaged));
-  return ClearLeftovers(true);
+  absl::Status first = Prune(keep, spare, is_damaged);
+  first.Update(ClearLeftovers(true));
+  return first;
 }
 
 absl::Status Store::Prune(int keep, const std::optional<Point>& spare, const IsDamaged& is_damaged) {
   LS_ASSIGN_OR_RETURN(const std::vector<Point> points, List());
+  absl::Status first;
   for (const Point& point : points) {
     if (is_damaged && is_damaged(point)) continue;
-    if (ReadManifest(point).ok() && --keep < 0 && point != spare) LS_RETURN_IF_ERROR(Remove(point));
+    if (ReadManifest(point).ok() && --keep < 0 && point != spare) first.Update(Remove(point));
   }
-  return absl::OkStatus();
+  return first;
 }
 
 // Out of the list by one rename, so that no crash leaves half of it there.
@@ -330,8 +349,9 @@ absl::Status Store::Remove(const Point& point) {
 absl::Status Store::RemoveTree(const std::string& path) {
   if (!disk_.IsDirectory(path)) return disk_.RemoveFile(path);
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(path));
-  for (const std::string& name : names) LS_RETURN_IF_ERROR(RemoveTree(path + "/" + name));
-  return disk_.RemoveDirectory(path);
+  absl::Status first;
+  for (const std::string& name : names) first.Update(RemoveTree(path + "/" + name));
+  return first.ok() ? disk_.RemoveDirectory(path) : first;
 }
 
 absl::Status Store::ClearLeftovers(bool spare_newer) {

@@ -44,7 +44,7 @@ struct Part {
 // read.
 bool MeansDamage(const absl::Status& status);
 
-// Where a slot is rebuilt: told its size, answers memory of zeros.
+// Where a slot is rebuilt: told its size, answers memory of zeros of that size.
 using MakeSlot = std::function<absl::StatusOr<std::span<std::byte>>(size_t rank, const ManifestFile& file)>;
 
 // Of the checkpoint in this folder, whatever that is called: the manifest, and that the files have its sizes.
@@ -62,7 +62,7 @@ class Store {
   absl::StatusOr<Manifest> ReadManifest(const Point& point) const;
   // Of the directory itself, where a checkpoint's is given in its place.
   absl::StatusOr<Manifest> ReadManifestHere() const { return ReadManifestIn(disk_, directory_); }
-  // ... and the CRCs of all files, or of every `every`-th from `first` on.
+  // ... and that the slots can be Load()ed, all or every `every`-th from `first` on. Each in turn takes its memory.
   absl::Status Verify(const Point& point, size_t first = 0, size_t every = 1) const;
   // Rebuilds the slots of `count` ranks and verifies them.
   absl::Status Load(const Manifest& manifest, size_t first_rank, size_t count, const MakeSlot& make) const;
@@ -78,8 +78,9 @@ class Store {
   // What is here already counts if the sizes of its files are right, or their sums too.
   enum class Here { kBySizes, kBySums };
   absl::Status CopyFrom(const Store& other, const Point& point, const GoOn& go_on, Here here = Here::kBySizes);
-  // Of those that ReadManifest accepts, all but the `keep` newest go. What is damaged, so far as is seen there or
-  // `is_damaged` says, counts for nothing and stays: a person may want it. So does `spare`, which is being read.
+  // Of those that ReadManifest accepts, all but the `keep` newest go; one that can't keeps no other one. What is
+  // damaged, so far as is seen there or `is_damaged` says, counts for nothing and stays: a person may want it. So does
+  // `spare`, which is being read.
   using IsDamaged = std::function<bool(const Point&)>;
   absl::Status Prune(int keep, const std::optional<Point>& spare = std::nullopt, const IsDamaged& is_damaged = nullptr);
   // What a killed writer left. What can't be removed keeps nothing else there, and harms no checkpoint: the error, of
@@ -104,8 +105,8 @@ class Store {
   absl::Status Publish(const std::string& folder, const Manifest& manifest);
   absl::Status Remove(const Point& point);
   absl::Status RemoveTree(const std::string& path);
-  absl::StatusOr<uint32_t> FileCrc(const std::string& path, uint64_t bytes) const;
-  absl::Status LoadSlot(const Point& point, const ManifestFile& file, std::span<std::byte> slot) const;
+  absl::Status LoadSlot(const Manifest& manifest, size_t rank, const MakeSlot& make) const;
+  absl::Status ReadSummed(const std::string& path, uint64_t at, std::span<std::byte> into, uint32_t& crc) const;
 
   Disk& disk_;
   std::string directory_;

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/test_folder.h"
 #include "lockstep/checkpoint/memory_disk.h"
@@ -304,7 +305,64 @@ TEST(Store, TheStateOfAnotherStepIsNotLoaded) {
     for (SlotImage& slot : part.slots) slot.proof = ls_proof(1, step, slot.content.data(), slot.content.size());
     ASSERT_TRUE(Write(store, {part}).ok());
     EXPECT_EQ(Holds(store, one), step == 1);
+    EXPECT_EQ(store.Verify(one.point).ok(), step == 1);
   }
+}
+
+// A manifest of before manifests had a sum of their own: what it says of the slot may be what is damaged.
+TEST(Store, WhatCouldNotBeLoadedIsNotVerified) {
+  const TestCheckpoint one(1, 1);
+  const auto disk = DiskWith({&one});
+  Store store(*disk, kFolder);
+  Json json = ToJson(store.ReadManifest(one.point).value());
+  json.erase("crc32c");
+  const std::string path = "/c/" + DirectoryName(one.point) + "/" + kManifestFile;
+  const auto put = [&] {
+    const std::string text = json.dump();
+    ASSERT_TRUE(disk->RemoveFile(path).ok());
+    ASSERT_TRUE(disk->Create(path).value()->Append(std::as_bytes(std::span(text))).ok());
+  };
+  put();
+  EXPECT_EQ(store.Verify(one.point), absl::OkStatus());
+  json["files"][1]["slot_crc32c"] = json["files"][1]["slot_crc32c"].get<uint32_t>() ^ 1U;
+  put();
+  const absl::Status status = store.Verify(one.point);
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_THAT(Message(status), HasSubstr("rank_00001.safetensors, as a slot, has CRC"));
+}
+
+// More bytes than any memory: it is the table that does not fit, and what doesn't is damaged.
+TEST(Store, ASlotThatCanNotBeSoLargeIsDamaged) {
+  const TestCheckpoint one(1, 1);
+  const auto disk = DiskWith({&one});
+  const Store store(*disk, kFolder);
+  Manifest manifest = store.ReadManifest(one.point).value();
+  manifest.files[0].slot_bytes = uint64_t{1} << 60U;
+  const auto make = [](size_t, const ManifestFile&) -> absl::StatusOr<std::span<std::byte>> {
+    return MakeError(absl::StatusCode::kResourceExhausted, "asked for");
+  };
+  EXPECT_TRUE(absl::IsDataLoss(store.Load(manifest, 0, 1, make)));
+}
+
+TEST(Store, WhatCanNotBeRemovedKeepsNothingElseOfACheckpoint) {
+  const TestCheckpoint a(1, 1);
+  const auto disk = DiskWith({&a});
+  const std::string leftover = "/c/.outgoing_" + DirectoryName(a.point);
+  ASSERT_TRUE(disk->Rename("/c/" + DirectoryName(a.point), leftover).ok());
+  disk->fail_at = disk->operations;
+  disk->error = EPERM;
+  EXPECT_FALSE(Store(*disk, kFolder).ClearLeftovers().ok());
+  EXPECT_THAT(disk->List(leftover).value(), ElementsAre(kManifestFile)) << "which came first";
+}
+
+TEST(Store, AnOldOneThatStaysKeepsNoOtherOneAndNoLeftover) {
+  const TestCheckpoint a(1, 1), b(1, 2), c(1, 3);
+  const auto disk = DiskWith({&a, &b, &c});
+  ASSERT_TRUE(disk->MakeDirectory("/c/.outgoing_step_000000000009_epoch_1").ok());
+  disk->fail_at = disk->operations;
+  disk->error = EACCES;
+  EXPECT_FALSE(Store(*disk, kFolder).Tidy(1).ok());
+  EXPECT_THAT(disk->List(kFolder).value(), ElementsAre(DirectoryName(b.point), DirectoryName(c.point)));
 }
 
 TEST(Store, WhatIsBeingReadIsSpared) {

@@ -93,8 +93,8 @@ absl::Status Upload(const std::string& directory, const std::string& url, int ke
   const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
   checkpoint::Store there(*copies.disk, copies.directory);
   LS_ASSIGN_OR_RETURN(const Fd writes, remote::Prepare(copies));
-  LS_RETURN_IF_ERROR(
-      there.CopyFrom(checkpoint::Store(*disk, directory), *point, Always, checkpoint::Store::Here::kBySums));
+  LS_RETURN_IF_ERROR(remote::CopyTo(copies, there, checkpoint::Store(*disk, directory), *point, Always,
+                                    checkpoint::Store::Here::kBySums));
   if (const absl::Status tidied = there.Tidy(keep); !tidied.ok())
     fmt::print(stderr, "lockstep: old checkpoints stay there: {}\n", Clean(Message(tidied)));
   fmt::print("{}/{} is there\n", copies.directory, checkpoint::DirectoryName(*point));

@@ -28,7 +28,8 @@ int Inspect(const std::string& path, bool json) {
 }
 
 absl::StatusOr<reshape::ImportOptions> ToOptions(const ForeignImport& flags) {
-  if (flags.world_size == 0) return InvalidArgument("--out needs --world N, the number of ranks of the run to come");
+  if (flags.world_size == 0 && !flags.as_saved)
+    return InvalidArgument("--out needs --world N, the number of ranks of the run to come");
   reshape::ImportOptions options{.world_size = flags.world_size, .as_saved = flags.as_saved, .step = flags.step};
   for (const std::string& shard : flags.shards) {
     const size_t equals = shard.rfind('=');
@@ -73,7 +74,9 @@ void AddForeignInspect(CLI::App& parent, int& exit_code) {
 void AddForeignFlags(CLI::App& command, ForeignImport& flags) {
   CLI::Option* out = command.add_option("--out", flags.out, "The --checkpoint-dir of the run to come");
   const auto add = [&](CLI::Option* option) { option->needs(out); };
-  add(command.add_option("--world", flags.world_size, "How many ranks it will have")->check(Between(1, 1 << 20)));
+  add(command
+          .add_option("--world", flags.world_size, "How many ranks it will have; with --as-saved, as many as saved it")
+          ->check(Between(1, 1 << 20)));
   add(command.add_flag("--as-saved", flags.as_saved, "Each rank gets what the rank of its number saved"));
   add(command.add_option(
       "--shard", flags.shards,
@@ -85,9 +88,12 @@ void AddForeignFlags(CLI::App& command, ForeignImport& flags) {
 }
 
 absl::Status ImportForeign(const std::string& path, const ForeignImport& flags) {
-  LS_ASSIGN_OR_RETURN(const reshape::ImportOptions options, ToOptions(flags));
+  LS_ASSIGN_OR_RETURN(reshape::ImportOptions options, ToOptions(flags));
   const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
   LS_ASSIGN_OR_RETURN(const reshape::Saved saved, reshape::OpenSaved(*disk, path));
+  if (options.as_saved && saved.world_size == 0)
+    return InvalidArgument("--as-saved: {} does not say which rank saved what: give --world N in its place", path);
+  if (options.world_size == 0) options.world_size = saved.world_size;
   LS_ASSIGN_OR_RETURN(const reshape::Plan plan, reshape::MakePlan(saved, options));
   SayWhatIsLeftOut(saved, flags);
   LS_RETURN_IF_ERROR(MakeDirectory(flags.out));

@@ -42,6 +42,14 @@ absl::StatusOr<S3> OpenS3(const Where& where, const Clock& clock, checkpoint::Go
   return S3::Open(where.bucket, S3SettingsFromEnvironment(), clock, std::move(go_on));
 }
 
+// What a run locks that keeps its checkpoints in the directory.
+absl::Status CheckNoRun(const std::string& directory) {
+  const absl::Status free = store::WriterLock::CheckFree(directory + "/.lock");
+  if (free.ok()) return free;
+  return FailedPrecondition("{}: a run keeps its own checkpoints there: name another directory ({})", directory,
+                            Message(free));
+}
+
 }  // namespace
 
 bool IsUrl(const std::string& text) { return text.find("://") != std::string::npos; }
@@ -67,15 +75,22 @@ absl::StatusOr<Fd> Prepare(const Copies& copies) {
   std::error_code error;
   std::filesystem::create_directories(copies.directory, error);
   if (error) return InvalidArgument("{}: {}", copies.directory, error.message());
-  const std::string lock = copies.directory + "/.lock";
-  if (store::WriterLock::IsHeld(lock))
-    return FailedPrecondition("{} is held by a run, which keeps its own checkpoints there: name another directory",
-                              lock);
+  LS_RETURN_IF_ERROR(CheckNoRun(copies.directory));
   Fd directory(open(copies.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.valid() && flock(directory.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return FailedPrecondition("{}: another process is writing there; wait for its end, or name another directory",
                               copies.directory);
   return directory;
+}
+
+// Asked last before it is published.
+absl::Status CopyTo(const Copies& copies, checkpoint::Store& there, const checkpoint::Store& here,
+                    const checkpoint::Point& point, const checkpoint::GoOn& go_on, checkpoint::Store::Here how) {
+  if (IsUrl(copies.directory)) return there.CopyFrom(here, point, go_on, how);
+  absl::Status no_run;
+  const auto goes_on = [&] { return go_on() && (no_run = CheckNoRun(copies.directory)).ok(); };
+  const absl::Status copied = there.CopyFrom(here, point, goes_on, how);
+  return no_run.ok() ? copied : no_run;
 }
 
 absl::StatusOr<checkpoint::Point> FetchInto(checkpoint::Store& here, const checkpoint::Store& there,

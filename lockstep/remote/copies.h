@@ -28,6 +28,10 @@ absl::StatusOr<Copies> OpenCopies(const std::string& url, const Clock& clock, ch
 // Makes the directory, if it is one, and takes the right to write there, for as long as the descriptor is open.
 // FailedPrecondition: somebody else has it. None: a store of objects, or a share that knows no locks.
 absl::StatusOr<Fd> Prepare(const Copies& copies);
+// Store::CopyFrom, of which `there` is in `copies`. A run that begins to keep its own checkpoints there meanwhile ends
+// it: FailedPrecondition.
+absl::Status CopyTo(const Copies& copies, checkpoint::Store& there, const checkpoint::Store& here,
+                    const checkpoint::Point& point, const checkpoint::GoOn& go_on, checkpoint::Store::Here how);
 
 // Brings the newest one that is whole into a directory, to which nobody else may be writing; which it is. NotFound:
 // there is none. `passed_over` hears of damaged ones.

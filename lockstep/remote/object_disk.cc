@@ -156,7 +156,8 @@ absl::StatusOr<std::vector<std::string>> ObjectDisk::List(const std::string& pat
     LS_ASSIGN_OR_RETURN(const bool sealed, HasManifest(KeyOf(path)));
     if (sealed) return NotFound("{}: not there", path);
   }
-  LS_ASSIGN_OR_RETURN(const S3::Listing listing, s3_.List(folder));
+  // However deep: a name may have slashes in it, and is that of an object.
+  LS_ASSIGN_OR_RETURN(const S3::Listing listing, s3_.List(folder, S3::Depth::kAll));
   std::vector<std::string> names;
   for (const std::string& key : listing.keys) names.push_back(key.substr(folder.size()));
   return names;

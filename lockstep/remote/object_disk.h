@@ -24,7 +24,7 @@ class ObjectDisk final : public checkpoint::Disk {
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string&) override { return absl::OkStatus(); }
-  // What lies in a checkpoint is a file.
+  // What lies in a checkpoint, however deep, is a file.
   bool IsDirectory(const std::string& path) override { return path.find('/', root_.size() + 1) == std::string::npos; }
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override;
   absl::StatusOr<uint64_t> Size(const std::string& path) override { return s3_.Size(KeyOf(path)); }

@@ -203,9 +203,10 @@ absl::Status S3::Remove(const std::string& key) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-absl::StatusOr<S3::Listing> S3::List(const std::string& prefix) {
+absl::StatusOr<S3::Listing> S3::List(const std::string& prefix, Depth depth) {
   Listing listing;
-  Query query = {{"list-type", "2"}, {"delimiter", "/"}, {"prefix", prefix}};
+  Query query = {{"list-type", "2"}, {"prefix", prefix}};
+  if (depth == Depth::kFolder) query["delimiter"] = "/";
   for (size_t page = 0; page < kMaxPages; ++page) {
     LS_ASSIGN_OR_RETURN(const http::Answer answer, Ask("GET", "", query, {}));
     if (XmlElements(answer.body, "IsTruncated").empty())

@@ -52,8 +52,10 @@ class S3 {
   struct Listing {
     std::vector<std::string> keys, folders;  // folders end with "/"
   };
-  // What begins with `prefix`, up to the next "/". Never NotFound: nothing there is an empty listing.
-  absl::StatusOr<Listing> List(const std::string& prefix);
+  // What begins with `prefix`, up to the next "/" or, of kAll, however deep. Never NotFound: nothing there is an empty
+  // listing.
+  enum class Depth { kFolder, kAll };
+  absl::StatusOr<Listing> List(const std::string& prefix, Depth depth = Depth::kFolder);
 
  private:
   using Query = std::map<std::string, std::string>;

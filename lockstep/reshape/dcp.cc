@@ -86,12 +86,14 @@ class Reader {
     LS_ASSIGN_OR_RETURN(const Slice file, WholeFile(disk_, path_));
     if (file.bytes > kLargestMetadata) return Fail("it is larger than 1 GiB");
     LS_ASSIGN_OR_RETURN(pickle_, file.Text(0, file.bytes));
-    auto graph = trace::ReadPickleGraph(pickle_, {AllowedClasses(), false, "what torch.distributed.checkpoint writes"});
+    auto graph = trace::ReadPickleGraph(
+        pickle_, {.classes = AllowedClasses(), .expected = "what torch.distributed.checkpoint writes"});
     if (!graph.ok()) return InvalidArgument("{}: {}", path_, Message(graph.status()));
     graph_ = *std::move(graph);
     LS_RETURN_IF_ERROR(CheckMembers());
     LS_RETURN_IF_ERROR(ReadPlaces());
     LS_RETURN_IF_ERROR(ReadItems());
+    for (const std::string& path : without_sums_) saved_.passed_over.push_back(SaysNoSums(path));
     for (const std::string& name : files_) saved_.world_size = std::max(saved_.world_size, RankOf(name) + 1);
     return std::move(saved_);
   }
@@ -194,6 +196,7 @@ class Reader {
       return absl::OkStatus();
     }
     if (!value.ok()) return At(name, value.status());
+    if (!value->has_sums) without_sums_.insert(place->slice.path);
     std::move(value->values.begin(), value->values.end(), std::back_inserter(saved_.values));
     std::move(value->tensors.begin(), value->tensors.end(), std::back_inserter(saved_.tensors));
     std::move(value->passed_over.begin(), value->passed_over.end(), std::back_inserter(saved_.passed_over));
@@ -232,6 +235,7 @@ class Reader {
                               fmt::join(tensor.shape, ", ")));
     LS_ASSIGN_OR_RETURN(const Place* place, PlaceOf(tensor.name, *offsets));
     LS_ASSIGN_OR_RETURN(const TorchFile file, ReadTorchFile(place->slice, place->file, tensor.name));
+    if (!file.has_sums) without_sums_.insert(place->slice.path);
     if (file.tensors.size() != 1 || !file.values.empty())
       return DataLoss("{}: at {}, expected one tensor, {}", place->slice.path, place->slice.begin, tensor.name);
     const SavedTensor& found = file.tensors.front();
@@ -253,6 +257,7 @@ class Reader {
   std::map<std::string, std::map<Offsets, Place>> places_;
   std::map<std::string, Slice> open_;
   std::set<std::string> files_;
+  std::set<std::string> without_sums_;  // paths
 };
 
 }  // namespace

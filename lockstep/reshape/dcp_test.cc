@@ -138,12 +138,16 @@ TEST(Dcp, MegatronsOlderFormatIsFoldersOfFiles) {
       Archive(Pickle(Dict({Int(0), Dict({Text("param"), Tensor(Storage("FloatStorage", "0", 2), 0, {2}, {1})})})),
               {Storing<float>({1, 2})}));
   Put(disk, part + "model_optim_rng.pt", Archive(Pickle(Call(Class("megatron", "Args"), ")")), {}));
+  Put(disk, part + "old.pt", "\x80\x02\x8a");
+  Put(disk, part + "unsummed.pt", WithoutSums(Archive(Pickle(Int(1)), {})));
   const absl::StatusOr<Saved> saved = OpenSaved(disk, "/m");
   ASSERT_TRUE(saved.ok()) << saved.status();
   EXPECT_EQ(saved->step, 100);
   ASSERT_EQ(saved->tensors.size(), 1U);
   EXPECT_EQ(saved->tensors.front().name, "mp_rank_00.distrib_optim.0.param");
-  EXPECT_THAT(saved->passed_over, ElementsAre(HasSubstr("GLOBAL megatron Args is refused")));
+  EXPECT_THAT(saved->passed_over,
+              ElementsAre(HasSubstr("GLOBAL megatron Args is refused"), HasSubstr("of before torch 1.6"),
+                          HasSubstr("unsummed.pt: the sums of its tensors")));
 }
 
 // A part that is cut off, gone or no file is not passed over: the tensors in it would be missing.

@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<std::byte>> Gatherer::ReadStorage(const Shard& shard,
   LS_RETURN_IF_ERROR(file.Read(shard.storage_at + (compare ? 0 : begin), storage));
   bytes_read_ += storage.size();
   if (!compare) return storage;
-  LS_RETURN_IF_ERROR(CompareSum({&disk_, file.path, shard.storage_at, shard.storage_bytes}, storage, *shard.crc32));
+  LS_RETURN_IF_ERROR(CompareSum({&disk_, file.path, shard.storage_at, shard.storage_bytes}, storage, shard.crc32));
   compared_.insert(storage_of);
   const auto first = storage.begin() + static_cast<std::ptrdiff_t>(begin);
   return std::vector<std::byte>(first, first + static_cast<std::ptrdiff_t>(bytes));

@@ -33,11 +33,13 @@ void Join(Saved& saved, TorchFile&& file) {
 absl::Status AddFile(checkpoint::Disk& disk, const std::string& file, const std::string& name, Saved& saved) {
   LS_ASSIGN_OR_RETURN(const Slice whole, WholeFile(disk, saved.folder + "/" + file));
   LS_ASSIGN_OR_RETURN(TorchFile read, ReadTorchFile(whole, file, name));
+  if (!read.has_sums) saved.passed_over.push_back(SaysNoSums(whole.path));
   Join(saved, std::move(read));
   return absl::OkStatus();
 }
 
-// As AddFile; one whose pickle is whole but not of tensors and plain values is passed over.
+// As AddFile; one whose pickle is whole but not of tensors and plain values is passed over, and one of before
+// torch 1.6.
 absl::Status AddFileIfPlain(checkpoint::Disk& disk, const std::string& file, const std::string& name, Saved& saved) {
   absl::Status status = AddFile(disk, file, name, saved);
   if (!absl::IsInvalidArgument(status)) return status;

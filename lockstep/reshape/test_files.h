@@ -82,6 +82,13 @@ inline std::string Zip(const std::vector<Entry>& entries) {
          std::string(2, '\0');
 }
 
+// As with torch.serialization.set_crc32_options(False).
+inline std::string WithoutSums(std::string zip) {
+  for (size_t at = zip.find("PK\x01\x02"); at != std::string::npos; at = zip.find("PK\x01\x02", at + 1))
+    zip.replace(at + 16, 4, 4, '\0');
+  return zip;
+}
+
 // What torch.save makes of one pickle and its storages, whose keys are "0", "1", ...
 inline std::string Archive(const std::string& pickle, const std::vector<std::string>& storages) {
   std::vector<Entry> entries = {{"archive/data.pkl", pickle}};

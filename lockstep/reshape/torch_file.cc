@@ -52,18 +52,21 @@ class Reader {
 
   absl::Status Read(const std::string& name) {
     LS_ASSIGN_OR_RETURN(zip_, Zip::Open(slice_));
+    into_.has_sums = zip_.has_sums();
     LS_RETURN_IF_ERROR(FindPrefix());
     LS_ASSIGN_OR_RETURN(const Slice record, zip_.Find(prefix_ + "data.pkl"));
     if (record.bytes > kLargestPickle) return DataLoss("{}: its data.pkl is larger than 1 GiB", slice_.path);
     LS_ASSIGN_OR_RETURN(pickle_, record.Text(0, record.bytes));
     LS_RETURN_IF_ERROR(
         CompareSum(record, std::as_bytes(std::span(pickle_)), zip_.entries().find(prefix_ + "data.pkl")->second.crc32));
-    const trace::PickleNames names{AllowedClasses(), true, "tensors and plain values"};
+    const trace::PickleNames names{
+        .classes = AllowedClasses(), .persistent = true, .foreign = true, .expected = "tensors and plain values"};
     auto graph = trace::ReadPickleGraph(pickle_, names);
     if (!graph.ok()) return InvalidArgument("{}: data.pkl: {}", slice_.path, Message(graph.status()));
     graph_ = *std::move(graph);
     left_ = trace::LargestOf(pickle_.size());
     plain_.assign(graph_.values.size(), kUnknown);
+    searched_.assign(graph_.values.size(), false);
     return Walk(graph_.root, name, 0);
   }
 
@@ -182,13 +185,32 @@ class Reader {
       into_.values.push_back({name, "{}"});
     } else if (const auto sizes = IsObject(value, "torch.Size") ? SizesOf(graph_, id) : std::nullopt) {
       into_.values.push_back({name, Json(*sizes).dump()});
+    } else if (value.kind != PickleKind::kPersistent && HoldsStorage(id)) {  // sparse, or of a class of its own
+      return InvalidArgument("{}: data.pkl: {} is {} and has tensors in it: expected plain ones", slice_.path, name,
+                             WhatIs(value));
     } else {
-      into_.passed_over.push_back(fmt::format("{}: {} is {}, neither a tensor nor a plain value", slice_.path, name,
-                                              value.text.empty()                 ? "not known here"
-                                              : value.kind == PickleKind::kClass ? std::string(value.text)
-                                                                                 : fmt::format("of {}", value.text)));
+      into_.passed_over.push_back(
+          fmt::format("{}: {} is {}, neither a tensor nor a plain value", slice_.path, name, WhatIs(value)));
     }
     return absl::OkStatus();
+  }
+  static std::string WhatIs(const PickleValue& value) {
+    if (value.text.empty()) return "not known here";
+    return value.kind == PickleKind::kObject ? fmt::format("of {}", value.text) : std::string(value.text);
+  }
+  // Looks at each value once, whatever is asked: where it finds one, the file is refused.
+  bool HoldsStorage(PickleId id) {
+    for (std::vector<PickleId> next = {id}; !next.empty();) {
+      const PickleId at = next.back();
+      next.pop_back();
+      if (at == kNoPickle || searched_[at]) continue;
+      searched_[at] = true;
+      const PickleValue& value = graph_.At(at);
+      if (value.kind == PickleKind::kPersistent) return true;
+      next.insert(next.end(), value.parts.begin(), value.parts.end());
+      next.insert(next.end(), {value.args, value.state});
+    }
+    return false;
   }
   absl::Status TakeName(const std::string& name) {
     if (!names_.insert(name).second)
@@ -313,15 +335,30 @@ class Reader {
   PickleGraph graph_;
   uint64_t left_ = 0;
   std::vector<Plainness> plain_;
+  std::vector<bool> searched_;
   std::set<std::string> names_;
   std::map<std::string, Slice> storages_;
 };
 
 }  // namespace
 
+std::string SaysNoSums(std::string_view path) {
+  return fmt::format(
+      "{}: the sums of its tensors, for it was saved with torch.serialization.set_crc32_options(False): whether it is "
+      "damaged can't be told",
+      path);
+}
+
 absl::StatusOr<TorchFile> ReadTorchFile(const Slice& slice, const std::string& file, const std::string& name) {
   TorchFile saved;
   LS_ASSIGN_OR_RETURN(const std::string begin, slice.Text(0, std::min<uint64_t>(slice.bytes, 2)));
+  constexpr char kPickle = '\x80';  // and its protocol
+  constexpr unsigned char kNewestProtocol = 5;
+  if (begin.size() == 2 && begin[0] == kPickle && static_cast<unsigned char>(begin[1]) <= kNewestProtocol)
+    return InvalidArgument(
+        "{}: it begins as a pickle: the format of before torch 1.6, or no file of torch.save: load it and save it anew "
+        "with torch 1.6 or newer",
+        slice.path);
   if (begin != "PK")
     return DataLoss("{}: at {} begins no zip: expected a file of torch.save of torch 1.6 or newer", slice.path,
                     slice.begin);

@@ -17,12 +17,16 @@ namespace lockstep::reshape {
 struct TorchFile {
   std::vector<SavedTensor> tensors;  // one shard each
   std::vector<SavedValue> values;
+  bool has_sums = true;                  // of pickle and tensors, to compare with
   std::vector<std::string> passed_over;  // a sentence each: what is neither tensor nor plain
 };
 
 // `slice` is the file, or the part of one that torch.save wrote into; `file` its name in shards; `name` what the names
-// begin with. Reads no tensor. kInvalidArgument: the pickle is whole, and has what no
-// checkpoint needs. kDataLoss: sizes or sums are wrong.
+// begin with. Reads no tensor. kInvalidArgument: the pickle is whole, and has what no checkpoint needs; or it is of
+// before torch 1.6. kDataLoss: sizes or sums are wrong.
 absl::StatusOr<TorchFile> ReadTorchFile(const Slice& slice, const std::string& file, const std::string& name);
+
+// The sentence for one without sums.
+std::string SaysNoSums(std::string_view path);
 
 }  // namespace lockstep::reshape

@@ -101,6 +101,30 @@ TEST(TorchFile, KeysThatAreNoTextAreNamedAsPythonShowsThem) {
   EXPECT_EQ(saved->values[2].name, "1.5");
 }
 
+// Of dtypes that have no storage of their own, torch names the dtype and counts bytes.
+TEST(TorchFile, KnowsDtypesThatOnlyTorch2Has) {
+  for (const auto& [dtype, bytes] : {std::pair("complex32", 4),
+                                     {"uint16", 2},
+                                     {"float8_e4m3fn", 1},
+                                     {"float8_e4m3fnuz", 1},
+                                     {"float8_e5m2fnuz", 1},
+                                     {"float8_e8m0fnu", 1}}) {
+    const std::string storage =
+        Tuple({Text("storage"), Class("torch.storage", "UntypedStorage"), Text("0"), Text("cpu"), Int(6 * bytes)}) +
+        "Q";
+    const std::string hooks = Call(Class("collections", "OrderedDict"), ")");
+    const std::string tensor =
+        Call(Class("torch._utils", "_rebuild_tensor_v3"),
+             Tuple({storage, Int(2), Sizes({2, 2}), Sizes({2, 1}), "\x89", hooks, Class("torch", dtype)}));
+    const auto saved =
+        Read(Archive(Pickle(Dict({Text("w"), tensor})), {std::string(static_cast<size_t>(6 * bytes), 'x')}));
+    ASSERT_TRUE(saved.ok()) << dtype << ": " << saved.status();
+    EXPECT_EQ(saved->tensors.front().dtype, dtype);
+    const Shard& shard = saved->tensors.front().shards.front();
+    EXPECT_EQ(shard.at - shard.storage_at, static_cast<uint64_t>(2 * bytes)) << dtype;
+  }
+}
+
 TEST(TorchFile, RefusesSizesThatAreWrong) {
   const std::vector<std::string> storage = {Storing<float>({0, 1, 2, 3})};
   const auto error = [&](const std::string& tensor) { return ErrorOfPickle(Dict({Text("w"), tensor}), storage); };
@@ -141,6 +165,63 @@ TEST(TorchFile, ThePickleHasTheSumThatTheArchiveSays) {
   const absl::Status status = Read(Bent(good, good.find("K\x07"), "K\x47")).status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(Message(status), HasSubstr("their archive says"));
+}
+
+// In a file that was saved without, all of them are 0; one alone is damaged.
+TEST(TorchFile, AnArchiveWithoutSumsIsReadAndSaid) {
+  const std::string good = Archive(Pickle("K\x07"), {Storing<float>({1, 2})});
+  const std::string without = WithoutSums(good);
+  const auto saved = Read(Bent(without, without.find("K\x07"), "K\x47"));
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_FALSE(saved->has_sums);
+  EXPECT_TRUE(Read(good)->has_sums);
+  EXPECT_TRUE(absl::IsDataLoss(Read(Bent(good, good.find("PK\x01\x02") + 16, std::string(4, '\0'))).status()));
+}
+
+TEST(TorchFile, WhatBeginsAsAPickleIsOfBefore) {
+  const absl::Status status = Read("\x80\x02\x8a\nl\xfc\x9c").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(Message(status), HasSubstr("the format of before torch 1.6, or no file of torch.save"));
+  for (const char* other : {"\x80\x46zzz", "\x80\xff", "\x80"}) EXPECT_TRUE(absl::IsDataLoss(Read(other).status()));
+}
+
+// numpy's numbers, sets, integers of any size: what is beside them is read.
+TEST(TorchFile, WhatCanNotBeReadIsSaidWhereItStands) {
+  const std::string scalar = Call(Class("numpy.core.multiarray", "scalar"),
+                                  Tuple({Made(Call(Class("numpy", "dtype"), Tuple({Text("f8")})), Tuple({Int(3)})),
+                                         Call(Class("_codecs", "encode"), Tuple({Text("x"), Text("latin1")}))}));
+  const std::string large = "\x8a\x0a" + std::string(10, '\1');
+  const auto saved = Read(Archive(
+      Pickle(Dict({Text("w"), Tensor(Ones("0", 2), 0, {2}, {1}), Text("best"), scalar, Text("seen"),
+                   Call(Class("__builtin__", "set"), Tuple({List({Int(1)})})), Text("new"), "\x8f(" + Int(1) + "\x90",
+                   Text("frozen"), "(" + Int(1) + "\x91", Text("list"), List({Int(1), large, Text("t")}), Text("code"),
+                   Call(Call(Class("functools", "partial"), ")"), ")")})),
+      {Storing<float>({1, 2})}));
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->tensors.front().name, "w");
+  ASSERT_EQ(saved->values.size(), 2U);
+  EXPECT_EQ(saved->values[0].name, "list.0");
+  EXPECT_EQ(saved->values[1].json, "\"t\"");
+  EXPECT_THAT(saved->passed_over,
+              ElementsAre("/x.pt: best is of numpy.core.multiarray.scalar, neither a tensor nor a plain value",
+                          "/x.pt: seen is of __builtin__.set, neither a tensor nor a plain value",
+                          "/x.pt: new is a set, neither a tensor nor a plain value",
+                          "/x.pt: frozen is a frozenset, neither a tensor nor a plain value",
+                          "/x.pt: list.1 is an integer of more than 64 bits, neither a tensor nor a plain value",
+                          "/x.pt: code is made by running code, neither a tensor nor a plain value"));
+}
+
+// What is lost would be a tensor of the model.
+TEST(TorchFile, RefusesClassesThatHoldTensors) {
+  const std::string sparse =
+      Call(Class("torch._utils", "_rebuild_sparse_tensor"), Tuple({List({Tensor(Ones("0", 2), 0, {2}, {1})})}));
+  const std::string model = Made(Class("mine", "Model"), Dict({Text("w"), Tensor(Ones("0", 2), 0, {2}, {1})}));
+  const std::vector<std::string> storage = {Storing<float>({1, 2})};
+  for (const std::string& value : {sparse, model, "\x8f(" + sparse + "\x90"}) {
+    const absl::Status status = Read(Archive(Pickle(Dict({Text("n"), Int(1), Text("v"), value})), storage)).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(Message(status), HasSubstr("has tensors in it"));
+  }
 }
 
 TEST(TorchFile, RefusesArchivesThatAreWrong) {

@@ -56,13 +56,11 @@ uint32_t Crc32(std::span<const std::byte> data) {
 
 }  // namespace
 
-absl::Status CompareSum(const Slice& entry, std::span<const std::byte> content, uint32_t crc32) {
+absl::Status CompareSum(const Slice& entry, std::span<const std::byte> content, std::optional<uint32_t> crc32) {
   const uint32_t crc = Crc32(content);
-  if (crc == crc32) return absl::OkStatus();
-  return DataLoss(
-      "{}: the {} bytes at {} have CRC {:#010x}, their archive says {:#010x}: they are damaged, or were "
-      "saved with torch.serialization.set_crc32_options(False)",
-      entry.path, content.size(), entry.begin, crc, crc32);
+  if (crc == crc32.value_or(crc)) return absl::OkStatus();
+  return DataLoss("{}: the {} bytes at {} have CRC {:#010x}, their archive says {:#010x}: they are damaged", entry.path,
+                  content.size(), entry.begin, crc, *crc32);
 }
 
 absl::Status Zip::Fail(std::string_view what) const {
@@ -106,6 +104,9 @@ absl::Status Zip::ReadDirectory() {
     LS_ASSIGN_OR_RETURN(const size_t taken, AddEntry(rest));
     rest.remove_prefix(taken);
   }
+  if (!has_sums_) {
+    for (auto& [name, entry] : entries_) entry.crc32.reset();
+  }
   return absl::OkStatus();
 }
 
@@ -124,6 +125,7 @@ absl::StatusOr<size_t> Zip::AddEntry(std::string_view rest) {
     return Fail(fmt::format("entry {} is compressed; torch.save stores", name));
   if (header > end_ || stored > end_ - header)
     return Fail(fmt::format("entry {} of {} bytes at {} lies outside", name, stored, header));
+  has_sums_ |= At<uint32_t>(rest, 16) != 0;
   if (!entries_.emplace(name, ZipEntry{header, stored, At<uint32_t>(rest, 16)}).second)
     return Fail(fmt::format("entry {} comes twice", name));
   return bytes;

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -18,7 +19,7 @@ namespace lockstep::reshape {
 struct ZipEntry {
   uint64_t header = 0;  // in the archive
   uint64_t bytes = 0;
-  uint32_t crc32 = 0;
+  std::optional<uint32_t> crc32 = {};  // none: the archive was written without sums
 };
 
 class Zip {
@@ -28,6 +29,8 @@ class Zip {
 
   // Sorted by name.
   const std::map<std::string, ZipEntry, std::less<>>& entries() const { return entries_; }
+  // False: every entry says 0, as torch.serialization.set_crc32_options(False) has it, and nothing can be compared.
+  bool has_sums() const { return has_sums_; }
   // Where the content of an entry lies; reads its header. kNotFound if there is none of that name.
   absl::StatusOr<Slice> Find(std::string_view name) const;
 
@@ -43,10 +46,11 @@ class Zip {
 
   Slice archive_;
   uint64_t end_ = 0;  // of the entries: where the directory begins
+  bool has_sums_ = false;
   std::map<std::string, ZipEntry, std::less<>> entries_;
 };
 
-// kDataLoss: what was read of an entry has another CRC-32 than its archive says.
-absl::Status CompareSum(const Slice& entry, std::span<const std::byte> content, uint32_t crc32);
+// kDataLoss: what was read of an entry has another CRC-32 than its archive says, if it says one.
+absl::Status CompareSum(const Slice& entry, std::span<const std::byte> content, std::optional<uint32_t> crc32);
 
 }  // namespace lockstep::reshape

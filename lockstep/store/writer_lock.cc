@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 namespace lockstep::store {
@@ -55,11 +56,16 @@ bool WriterLock::IsAt(const std::string& path) const {
          there.st_ino == ours.st_ino;
 }
 
-bool WriterLock::IsHeld(const std::string& path) {
-  if (HeldByThisProcess(path)) return true;
+absl::Status WriterLock::CheckFree(const std::string& path) {
+  if (HeldByThisProcess(path)) return HeldBy(path, getpid());
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid() && (errno == ENOENT || errno == ENOTDIR)) return absl::OkStatus();
+  if (!fd.valid())
+    return FailedPrecondition("{} can't be opened ({}), and may be held by a process of another user", path,
+                              std::strerror(errno));
   struct flock holder = WholeFile();
-  return fd.valid() && fcntl(fd.get(), F_GETLK, &holder) == 0 && holder.l_type != F_UNLCK;
+  if (fcntl(fd.get(), F_GETLK, &holder) == 0 && holder.l_type != F_UNLCK) return HeldBy(path, holder.l_pid);
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep::store

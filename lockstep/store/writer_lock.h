@@ -17,8 +17,10 @@ class WriterLock {
   static absl::StatusOr<WriterLock> Take(const std::string& path);
   // The file that it was taken at is still there: whoever looks there finds it held.
   bool IsAt(const std::string& path) const;
-  // By some process, this one too.
-  static bool IsHeld(const std::string& path);
+  // FailedPrecondition: some process holds it, this one too; or it is there and can't be looked at, which counts as
+  // held.
+  static absl::Status CheckFree(const std::string& path);
+  static bool IsHeld(const std::string& path) { return !CheckFree(path).ok(); }
 
  private:
   explicit WriterLock(Fd fd) : fd_(std::move(fd)) {}

@@ -49,6 +49,10 @@ const char* ObjectOpcode(unsigned char code) {
       return "NEXT_BUFFER";
     case 0x98:
       return "READONLY_BUFFER";
+    case 0x8f:
+      return "EMPTY_SET";
+    case 0x91:
+      return "FROZENSET";
     default:
       return nullptr;
   }
@@ -131,6 +135,9 @@ class Machine {
     set({'c'}, [](Machine& self) { return self.Global(); });
     set({0x93}, [](Machine& self) { return self.StackGlobal(); });
     set({'R', 0x81}, [](Machine& self) { return self.MakeObject(); });
+    set({0x8f}, [](Machine& self) { return self.PushUnreadable("a set"); });
+    set({0x90}, [](Machine& self) { return self.Fill(std::nullopt, Kind::kUnreadable, "adds to what is no set"); });
+    set({0x91}, [](Machine& self) { return self.GroupUnreadable("a frozenset"); });
     set({'b'}, [](Machine& self) { return self.Build(); });
     set({'Q'}, [](Machine& self) { return self.Persistent(); });
     return actions;
@@ -218,8 +225,7 @@ class Machine {
   absl::Status PushLong(int length_bytes) {
     LS_ASSIGN_OR_RETURN(const uint64_t length, TakeSize(length_bytes));
     LS_ASSIGN_OR_RETURN(const std::string_view taken, Take(length));
-    if (length > sizeof(int64_t) + 1 || (length == sizeof(int64_t) + 1 && taken.back() != 0))
-      return Fail("an integer of more than 64 bits");
+    if (length > sizeof(int64_t) + 1 || (length == sizeof(int64_t) + 1 && taken.back() != 0)) return PushLarge();
     uint64_t number = !taken.empty() && (static_cast<unsigned char>(taken.back()) & 0x80U) != 0 ? ~uint64_t{0} : 0;
     for (size_t i = std::min(taken.size(), sizeof(number)); i-- > 0;)
       number = number << 8U | static_cast<unsigned char>(taken[i]);
@@ -239,10 +245,26 @@ class Machine {
     if (text == "00" || text == "01") return Push({.kind = Kind::kBool, .integer = text == "01"});
     if (text.ends_with('L')) text.remove_suffix(1);
     const Json number = Json::parse(text, nullptr, false);
+    if (number.is_number_float() && code_ != 'F') return PushLarge();
     if (number.is_number_float()) return Push({.kind = Kind::kReal, .real = number.get<double>()});
     if (!number.is_number()) return Fail("text that is no number");
     const bool large = number.is_number_unsigned() && number.get<uint64_t>() > uint64_t{INT64_MAX};
     return Push({.kind = large ? Kind::kUnsigned : Kind::kInteger, .integer = number.get<int64_t>()});
+  }
+
+  absl::Status PushLarge() {
+    constexpr std::string_view kWhat = "an integer of more than 64 bits";
+    return names_.foreign ? Push({.kind = Kind::kUnreadable, .text = kWhat}) : Fail(kWhat);
+  }
+  absl::Status PushUnreadable(std::string_view what) {
+    return names_.foreign ? Push({.kind = Kind::kUnreadable, .text = what}) : Refuse();
+  }
+  absl::Status GroupUnreadable(std::string_view what) {
+    LS_ASSIGN_OR_RETURN(const size_t begin, Begin(std::nullopt));
+    std::vector<PickleId> parts = Drop(begin, true);
+    LS_RETURN_IF_ERROR(PushUnreadable(what));
+    graph_.values.back().parts = std::move(parts);
+    return absl::OkStatus();
   }
 
   absl::Status PushText(int length_bytes) {
@@ -279,7 +301,7 @@ class Machine {
     const size_t below = begin - (count ? 0 : 1);
     if (below == 0 || stack_[below - 1] == kMark) return Fail(otherwise);
     PickleValue& into = graph_.values[stack_[below - 1]];
-    if (into.kind != kind && into.kind != Kind::kObject) return Fail(otherwise);
+    if (into.kind != kind && !MayHaveState(into)) return Fail(otherwise);
     if (kind == Kind::kDict && (stack_.size() - begin) % 2 != 0) return Fail("a key without a value");
     const std::vector<PickleId> values = Drop(begin, !count);
     into.parts.insert(into.parts.end(), values.begin(), values.end());
@@ -295,8 +317,10 @@ class Machine {
   absl::Status PushClass(std::string_view module, std::string_view name) {
     const std::string whole = fmt::format("{}.{}", module, name);
     const auto known = std::find(names_.classes.begin(), names_.classes.end(), whole);
-    if (known == names_.classes.end()) return Refuse(fmt::format("{} {}", Printable(module), Printable(name)));
-    return Push({.kind = Kind::kClass, .text = *known});
+    if (known != names_.classes.end()) return Push({.kind = Kind::kClass, .text = *known});
+    if (!names_.foreign) return Refuse(fmt::format("{} {}", Printable(module), Printable(name)));
+    const auto kept = graph_.foreign.insert(fmt::format("{}.{}", Printable(module), Printable(name))).first;
+    return Push({.kind = Kind::kClass, .text = *kept});
   }
   absl::Status Global() {
     LS_ASSIGN_OR_RETURN(const std::string_view module, TakeLine());
@@ -311,20 +335,26 @@ class Machine {
     return PushClass(module.text, name.text);
   }
 
+  static bool MayHaveState(const PickleValue& value) {
+    return value.kind == Kind::kObject || value.kind == Kind::kUnreadable;
+  }
   absl::Status MakeObject() {  // of a class and its arguments
     if (names_.classes.empty()) return Refuse();
     LS_ASSIGN_OR_RETURN(const size_t begin, Begin(2));
     const PickleId args = stack_[begin + 1];
-    const std::string_view name = graph_.At(stack_[begin]).text;
-    if (graph_.At(stack_[begin]).kind != Kind::kClass || graph_.At(args).kind != Kind::kTuple) return Refuse();
+    const PickleId maker = stack_[begin];
+    const std::string_view name = graph_.At(maker).text;
+    const bool of_class = graph_.At(maker).kind == Kind::kClass && graph_.At(args).kind == Kind::kTuple;
+    if (!of_class && !names_.foreign) return Refuse();
     Drop(begin, false);
+    if (!of_class) return Push({.kind = Kind::kUnreadable, .text = "made by running code", .parts = {maker, args}});
     return Push({.kind = Kind::kObject, .text = name, .args = args});
   }
   absl::Status Build() {
     if (names_.classes.empty()) return Refuse();
     LS_ASSIGN_OR_RETURN(const size_t begin, Begin(2));
     PickleValue& object = graph_.values[stack_[begin]];
-    if (object.kind != Kind::kObject) return Refuse();
+    if (!MayHaveState(object)) return Refuse();
     object.state = stack_[begin + 1];
     return Pop();
   }
@@ -349,7 +379,13 @@ class Machine {
 
 absl::StatusOr<PickleGraph> ReadPickleGraph(std::string_view bytes, const PickleNames& names) {
   if (bytes.size() >= kNoPickle) return InvalidArgument("{} bytes are too many for one pickle", bytes.size());
-  return Machine(bytes, names).Run();
+  LS_ASSIGN_OR_RETURN(PickleGraph graph, Machine(bytes, names).Run());
+  const PickleValue& root = graph.At(graph.root);
+  const bool is_foreign = root.kind == PickleKind::kUnreadable || graph.foreign.contains(root.text);
+  if (!names.foreign || !is_foreign) return graph;
+  PickleNames strict = names;  // which says at which byte what is refused
+  strict.foreign = false;
+  return Machine(bytes, strict).Run();
 }
 
 }  // namespace lockstep::trace

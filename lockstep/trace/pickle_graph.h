@@ -9,7 +9,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,6 +33,7 @@ enum class PickleKind : uint8_t {
   kClass,       // text: "torch.float32"; whatever a module has by a name
   kObject,      // text: its class; args, parts: what was put into it since, as into a list or a dict; state
   kPersistent,  // args: what names it; where it lies is a matter of the file
+  kUnreadable,  // text: what it is; parts, state: what it is made of
 };
 
 using PickleId = uint32_t;
@@ -47,6 +51,7 @@ struct PickleValue {
 struct PickleGraph {
   std::vector<PickleValue> values;
   PickleId root = 0;
+  std::set<std::string, std::less<>> foreign;  // names of classes that were not allowed, as text of values
   const PickleValue& At(PickleId id) const { return values[id]; }
 };
 
@@ -54,6 +59,8 @@ struct PickleGraph {
 struct PickleNames {
   std::span<const std::string_view> classes = {};
   bool persistent = false;
+  bool foreign = false;  // any other is a kClass too, by its name, and so is what it makes; sets and integers beyond 64
+                         // bits are kUnreadable. But for the root, which must be a value that is allowed.
   std::string_view expected = "plain values";  // for the sentence that refuses another
 };
 

@@ -97,6 +97,24 @@ TEST(Pickle, AGraphNamesWhatItsReaderAllows) {
   EXPECT_EQ(ReadPickleGraph("K\x01Q."s, {.persistent = true})->values.back().kind, PickleKind::kPersistent);
 }
 
+// The root must be what its reader allows; of what lies below it a name is enough.
+TEST(Pickle, AGraphMayNameWhatItsReaderDoesNotAllow) {
+  constexpr std::string_view kSize[] = {"torch.Size"};
+  const PickleNames names{.classes = kSize, .foreign = true, .expected = "tensors"};
+  const auto graph = ReadPickleGraph("](cos\nsystem\n(X\x02\0\0\0idtRL99999999999999999999L\ne."s, names);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const std::vector<PickleId>& parts = graph->At(graph->root).parts;
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(graph->At(parts[0]).kind, PickleKind::kObject);
+  EXPECT_EQ(graph->At(parts[0]).text, "os.system");
+  EXPECT_EQ(graph->At(parts[1]).kind, PickleKind::kUnreadable);
+  EXPECT_EQ(graph->At(parts[1]).text, "an integer of more than 64 bits");
+  EXPECT_EQ(Message(ReadPickleGraph("cos\nsystem\n)R."s, names).status()),
+            "byte 0: GLOBAL os system is refused: it makes objects by running code; expected tensors");
+  EXPECT_THAT(Message(ReadPickleGraph("\x8f."s, names).status()), HasSubstr("EMPTY_SET is refused"));
+  EXPECT_THAT(ErrorOf("L99999999999999999999L\n."s), HasSubstr("more than 64 bits"));
+}
+
 // A list of ten numbers, kept as a tuple, ten of it, ten of that, and so on: small to write, large to hold.
 TEST(Pickle, GrowsNoMoreThanItsFile) {
   std::string bytes = "K\x01q\0"s;

@@ -156,7 +156,7 @@ def write_checkpoint(directory, saved, client):
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    sync_folder(directory)
+    sync(directory)
     print(f"{directory}/{name} is now the newest checkpoint")
 
 
@@ -165,8 +165,14 @@ def fill(folder, step, epoch, saved, client):
     files = [write_rank(folder, rank, saved["ranks"][str(rank)], client) for rank in range(saved["world_size"])]
     manifest = {**having(saved, ("layout",)), "format": "lockstep checkpoint", "version": 1, "step": step, "epoch": epoch, "world_size": len(files),
                 "job": "imported", "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "files": files}
+    manifest["crc32c"] = sum_of(manifest, client)
     write(os.path.join(folder, "manifest.json"), [json.dumps(manifest, indent=2).encode()])
-    sync_folder(folder)
+    sync(folder)
+
+
+def sum_of(manifest, client):
+    text = json.dumps(manifest, ensure_ascii=False, separators=(",", ":")).encode()
+    return client.ls_crc32c(0, text, len(text))
 
 
 def write_rank(folder, rank, saved, client):
@@ -243,10 +249,13 @@ def write(path, pieces, client=None):
     return size, crc
 
 
-def sync_folder(path):
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(folder)
-    os.close(folder)
+def sync(path):
+    """A file or a folder, without what lies in it."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def load_client(path):
@@ -275,29 +284,61 @@ def dcp_converter(name):
     return convert
 
 
-def put_folder(made, target, beside):
-    """In renames: what was there before stays until all of the new one is on disk. Only what is of torch.distributed.checkpoint makes room."""
-    if os.path.lexists(target):
-        found = os.listdir(target) if os.path.isdir(target) else ["no folder"]
-        other = [name for name in found if name != ".metadata" and not name.endswith(".distcp")]
-        if other:
-            raise ConvertError(f"{target} is there and is no folder of torch.distributed.checkpoint alone ({other[0]}): name one that is not there")
-        os.rename(target, os.path.join(beside, "before"))
-    os.rename(made, target)
-    sync_folder(os.path.dirname(os.path.abspath(target)))
+def before_of(target):
+    """Where what was there before waits until the new one is in its place."""
+    return os.path.abspath(target) + ".before"
+
+
+def check_folder(target):
+    """Only what is of torch.distributed.checkpoint alone makes room, and only by a rename."""
+    if os.path.lexists(before_of(target)):
+        raise ConvertError(f"{before_of(target)} is there, what {target} was before an export that was killed: rename it back, or remove it")
+    if not os.path.lexists(target):
+        return
+    if os.path.ismount(target):
+        raise ConvertError(f"{target} is a mount point, for which nothing can be put by a rename: name a folder in it that is not there")
+    found = os.listdir(target) if os.path.isdir(target) else ["no folder"]
+    other = [name for name in found if name != ".metadata" and not name.endswith(".distcp")]
+    if other:
+        raise ConvertError(f"{target} is there and is no folder of torch.distributed.checkpoint alone ({other[0]}): name one that is not there")
+
+
+def put_folder(made, target):
+    """What was there before stays until all of the new one is on disk and in its place, and comes back if it can't be put there."""
+    check_folder(target)
+    for place, _, names in os.walk(made):
+        for name in names:
+            sync(os.path.join(place, name))
+        sync(place)
+    before, target = before_of(target), os.path.abspath(target)
+    try:
+        if os.path.lexists(target):
+            os.rename(target, before)
+        os.rename(made, target)
+    except BaseException:
+        if os.path.lexists(before) and not os.path.lexists(target):
+            os.rename(before, target)
+        raise
+    sync(os.path.dirname(target))
+    if os.path.islink(before):
+        os.unlink(before)
+    elif os.path.lexists(before):
+        shutil.rmtree(before)
 
 
 def main(verb, place, kind, file, library):
     if kind == "torch":
         return export(place, file) if verb == "export" else import_(place, file, load_client(library))
     convert = dcp_converter("torch_save_to_dcp" if verb == "export" else "dcp_to_torch_save")
+    if verb == "export":
+        check_folder(file)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(file))) as folder:
         between = os.path.join(folder, "checkpoint.pt")
         if verb == "export":
             export(place, between)
             made = os.path.join(folder, "dcp")
             convert(between, made, file)
-            return put_folder(made, file, folder)
+            return put_folder(made, file)
         convert(file, between, file)
         return import_(place, between, load_client(library))
 

@@ -255,7 +255,7 @@ class Formats(DiskCheckpoint):
         path, = self.directory.glob("step_*/manifest.json")
         manifest = json.loads(path.read_text())
         del manifest["crc32c"]
-        manifest["layout"] = {"tp": 1, "dp": 1, "order": "tp-dp"}
+        manifest["layout"] = {"tp": 1, "dp": 1, "order": "tp-dp é"}
         manifest["files"][0].update(replica=True, cut=True)
         path.write_text(json.dumps(manifest))
         for verb in (("export", "--to"), ("import", "--from")):
@@ -264,6 +264,9 @@ class Formats(DiskCheckpoint):
         path, = self.directory.glob("step_*_epoch_2/manifest.json")
         found = json.loads(path.read_text())
         self.assertEqual(manifest["layout"], found["layout"])
+        self.assertEqual(0, self.ask("verify")[0])
+        path.write_text(path.read_text().replace(str(found["files"][0]["slot_crc32c"]), "1"))
+        self.assertIn("manifest.json: it has CRC", self.ask("verify")[1]["checkpoints"][0]["why"])
         self.assertEqual((True, True, 32), (found["files"][0]["replica"], found["files"][0]["cut"], len(found["files"][0]["tensors"])))
 
     def test_an_import_without_room_says_where_and_leaves_nothing(self):

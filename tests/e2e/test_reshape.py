@@ -171,6 +171,12 @@ class TakingOver(Torch):
         self.assertEqual([[0, 0], [0, 1], [0, 2]], [shard["offsets"] for shard in saved["rows"].shards])
         self.assert_holds_all(saved)
 
+    def test_as_saved_for_as_many_ranks_as_saved_it(self):
+        out, _ = self.import_("dcp", "--as-saved")
+        self.assertEqual(2, reshape.open(out).world_size)
+        _, said = self.import_("saved.pt", "--as-saved", code=2)
+        self.assertRegex(said, r"--as-saved: \S+saved.pt does not say which rank saved what: give --world N in its place")
+
     def test_a_script_with_another_model_is_told(self):
         out, _ = self.import_("saved.pt", "--world", "2", "--rename", "model.=net.")
         run = Run(self, "elsewhere.py", "look", str(self.saved), ranks=2, options=["--checkpoint-dir", str(out)])

@@ -1,10 +1,12 @@
 """Copies of checkpoints in a store: a mounted directory, and S3, whose server (s3_server.py) is a stand-in of the tests' own."""
+import base64
 import fcntl
 import json
 import os
 import pathlib
 import shutil
 import signal
+import struct
 import subprocess
 import threading
 import unittest
@@ -27,14 +29,14 @@ def crc32c_table():
 TABLE = crc32c_table()
 
 
-def crc32c(data):
-    crc = 0xFFFFFFFF
+def crc32c(data, before=0):
+    crc = before ^ 0xFFFFFFFF
     for byte in data:
         crc = (crc >> 8) ^ TABLE[(crc ^ byte) & 0xFF]
     return crc ^ 0xFFFFFFFF
 
 
-def crc32c_of_zeros(count):
+def crc32c_of_zeros(count, before):
     """Of many zeros: the registers are linear, so doubling is squaring a matrix."""
     def times(matrix, vector):
         result, i = 0, 0
@@ -45,7 +47,7 @@ def crc32c_of_zeros(count):
         return result
 
     step = [TABLE[(1 << i) & 0xFF] ^ ((1 << i) >> 8) for i in range(32)]
-    crc = 0xFFFFFFFF
+    crc = before ^ 0xFFFFFFFF
     while count:
         if count & 1:
             crc = times(step, crc)
@@ -53,18 +55,28 @@ def crc32c_of_zeros(count):
     return crc ^ 0xFFFFFFFF
 
 
+def make_rank(path, content):
+    """A rank's file, of one tensor of these bytes, or of so many zeros, and its entry of the manifest."""
+    size = content if isinstance(content, int) else len(content)
+    table = json.dumps([{"name": "content", "dtype": "U8", "shape": [size], "offset": 0, "bytes": size}]).encode()
+    meta = struct.pack("<Q", len(table)) + table
+    metadata = {"format": "pt", "lockstep.torch": "{}", "lockstep.meta": base64.b64encode(meta).decode()}
+    head = json.dumps({"__metadata__": metadata, "content": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    head += b" " * (-len(head) % 8)
+    head = struct.pack("<Q", len(head)) + head
+    path.write_bytes(head + (bytes(content) if isinstance(content, int) else content))
+    padded = meta + bytes(-len(meta) % 64)
+    of_file, of_slot = (crc32c_of_zeros(content, crc32c(begin)) if isinstance(content, int) else crc32c(content, crc32c(begin)) for begin in (head, padded))
+    return {"name": path.name, "bytes": len(head) + size, "crc32c": of_file, "slot_bytes": len(padded) + size, "slot_meta_bytes": len(meta),
+            "slot_crc32c": of_slot}
+
+
 def make_checkpoint(directory, step, epoch=1, files=None):
-    """A checkpoint as docs/formats/checkpoint.md has it, as far as copying and verifying look: files of any bytes, and their sums."""
+    """A checkpoint as docs/formats/checkpoint.md has it."""
     folder = pathlib.Path(directory) / f"step_{step:012}_epoch_{epoch}"
     folder.mkdir(parents=True)
     contents = files or [b"rank zero of step %d" % step, b"rank one, a little longer, of step %d" % step]
-    entries = []
-    for rank, content in enumerate(contents):
-        name = f"rank_{rank:05}.safetensors"
-        data = bytes(content) if isinstance(content, int) else content
-        (folder / name).write_bytes(data)
-        crc = crc32c_of_zeros(content) if isinstance(content, int) else crc32c(data)
-        entries.append({"rank": rank, "name": name, "bytes": len(data), "crc32c": crc, "slot_bytes": 1, "slot_meta_bytes": 0, "slot_crc32c": 0})
+    entries = [{"rank": rank, **make_rank(folder / f"rank_{rank:05}.safetensors", content)} for rank, content in enumerate(contents)]
     manifest = {"format": "lockstep checkpoint", "version": 1, "step": step, "epoch": epoch, "world_size": len(entries), "job": "test",
                 "written": "2026-01-01T00:00:00Z", "files": entries}
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -162,6 +174,15 @@ class ByS3(Copying):
         self.good("upload", self.here, self.URL, env=self.env)
         self.assertEqual({newer, others}, set(self.s3.uploads))
 
+    def test_an_old_one_goes_with_the_folders_in_it(self):
+        folder = make_checkpoint(self.here, 1)
+        self.upload()
+        self.s3.objects[f"some/where/{folder.name}/notes/deep/a.txt"] = b"a person's"
+        self.s3.objects[f"some/where/{folder.name}/notes/"] = b""  # as a console makes a folder
+        make_checkpoint(self.here, 2)
+        self.upload("--keep", 1)
+        self.assertEqual({"step_000000000002_epoch_1"}, {key.split("/")[2] for key in self.s3.objects})
+
     def test_who_only_reads_lists_no_uploads(self):
         make_checkpoint(self.here, 5)
         self.good("upload", self.here, self.URL, env=self.env)
@@ -204,7 +225,8 @@ class ByS3(Copying):
 
     def test_a_damaged_one_is_not_uploaded(self):
         folder = make_checkpoint(self.here, 1)
-        (folder / "rank_00000.safetensors").write_bytes(b"RANK zero of step 1")
+        path = folder / "rank_00000.safetensors"
+        path.write_bytes(path.read_bytes().replace(b"rank zero", b"RANK zero"))
         self.assertIn("holds no checkpoint that is whole", self.lockstep("upload", self.here, self.URL, env=self.env).stderr)
         self.assertEqual({}, self.s3.objects)
 
@@ -288,6 +310,15 @@ class ByDirectory(Copying):
         fcntl.flock(other, fcntl.LOCK_EX)
         self.assertIn(f"{share}: another process is writing there", self.refused("upload", self.here, share))
         fcntl.flock(other, fcntl.LOCK_UN)
+        self.good("upload", self.here, share)
+
+    def test_not_where_a_run_keeps_its_own(self):
+        make_checkpoint(self.here, 1)
+        share = self.folder()
+        with open(share / ".lock", "w") as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+            self.assertIn(f"{share}: a run keeps its own checkpoints there: name another directory", self.refused("upload", self.here, share))
+        self.assertEqual([".lock"], os.listdir(share))
         self.good("upload", self.here, share)
 
     def test_full(self):
