@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "lockstep/detect/comm_test_job.h"
 
 namespace lockstep::detect {
@@ -168,6 +170,25 @@ TEST(CommMismatches, WhatDoesNotConcernItsCommunicatorNamesNobody) {
   ASSERT_THAT(diagnosis.findings, SizeIs(1));
   EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(1));
   EXPECT_THAT(diagnosis.findings[0].evidence, Not(Contains(HasSubstr("rank 0 launched"))));
+}
+
+TEST(CommMismatches, WhatWasMadeGoodNamesNobody) {
+  Job job;
+  const uint32_t pair = job.AddGroup({0, 1}), world = job.AddGroup({0, 1, 2});
+  for (int number = 0; number < 2; ++number) job.Launch(world, 0, "all_reduce", true);
+  job.Launch(pair, 0, "all_reduce", false);
+  job.Launch(pair, 1, "broadcast", false);
+  const std::vector<trace::CommOp>& ops = job.log().ops;
+  const Mismatch mismatch{pair, 1, {{"all_reduce", {&ops[2]}}, {"broadcast", {&ops[3]}}}};
+  for (const bool made_good : {false, true}) {
+    const Departure::Others others{{1}, {{1, nullptr}}};
+    const Departure left_out{
+        0, std::make_shared<const Departure::Others>(others), &ops[0], &ops[1], {{&ops[2], -1}}, made_good};
+    Finding finding;
+    NameDepartures(job.log(), mismatch, {{0, {left_out}}}, finding);
+    EXPECT_EQ(finding.suspects.size(), made_good ? 0U : 1U);
+    EXPECT_EQ(finding.evidence.size(), made_good ? 0U : 1U);
+  }
 }
 
 // Of rank 2 a record is lost: it can't be compared, and yet it is one of three that don't fit.
