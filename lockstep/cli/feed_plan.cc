@@ -29,6 +29,7 @@ absl::StatusOr<Json> PlanCache(const PlanFlags& flags) {
                                 .augmented_bytes = (flags.augmented_kb > 0 ? flags.augmented_kb : decoded_kb) * 1e3,
                                 .decode_s = flags.decode_ms / 1e3,
                                 .augment_s = flags.augment_ms / 1e3,
+                                .shared = static_cast<double>(flags.jobs),
                                 .uses = static_cast<double>(flags.jobs),
                                 .remote_cache = flags.remote};
   if (!(flags.cache_gb >= 0 && flags.cache_gb < 1e9))
@@ -58,7 +59,9 @@ void AddFeedPlan(CLI::App& feed, int& exit_code) {
   command->add_option("--cache-gbs", flags->cache, "GB/s that the cache gives");
   command->add_option("--pcie-gbs", flags->pcie, "GB/s to the GPUs");
   command->add_option("--gpu-rate", flags->gpu, "Samples/s that the jobs take in, together");
-  command->add_option("--jobs", flags->jobs, "That read this data: each may use an augmented sample once (default 1)")
+  command
+      ->add_option("--jobs", flags->jobs,
+                   "That read this data in step: each sample is read and decoded once for all (default 1)")
       ->check(Between(1, 100000));
   command->add_flag("--remote-cache", flags->remote, "What the cache serves crosses the network");
   command->add_flag("--json", flags->json, "One JSON document on stdout");

@@ -105,8 +105,8 @@ absl::Status ServeData(ServeFlags flags, const std::string& token) {
   Poller poller;
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<feed::Service> service, feed::Service::Open(options, poller, clock));
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<relay::Sender> sender, Listen(flags, token));
-  Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data.path,
-      options.socket);
+  Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(),
+      service->data().path(), options.socket);
   TellLeftOut(service->data());
   RunUntilStopped(poller, [&] { service->Tick(); });
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/prepare/data_file.h"
 #include "lockstep/prepare/preparer.h"
 
 namespace lockstep::feed {
@@ -91,8 +92,9 @@ class PlainMaker final : public SourceMaker {
 
 absl::StatusOr<DataSet> DataSet::Open(const std::string& name, const prepare::SourceSpec& spec) {
   LS_ASSIGN_OR_RETURN(std::unique_ptr<prepare::Source> source, prepare::OpenSource(spec));
-  if (source->size() == 0) return InvalidArgument("{}: there is no item in it", spec.path);
-  return DataSet(name, spec.path, std::move(source));
+  std::string path(prepare::WithoutQuery(spec.path));  // which is shown
+  if (source->size() == 0) return InvalidArgument("{}: there is no item in it", path);
+  return DataSet(name, std::move(path), std::move(source));
 }
 
 DataSet::DataSet(std::string name, std::string path, std::unique_ptr<prepare::Source> source)

@@ -19,7 +19,7 @@ class DataSet {
   static absl::StatusOr<DataSet> Open(const std::string& name, const prepare::SourceSpec& spec);
 
   const std::string& name() const { return name_; }
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }  // without what follows "?" in a URL, which may be a secret
   const prepare::Source& source() const { return *source_; }
   uint64_t items() const { return source_->size(); }
   void Stop() const { source_->Stop(); }  // reads of remote files fail from now on

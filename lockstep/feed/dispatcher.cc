@@ -77,7 +77,7 @@ void Dispatcher::Remove(const std::shared_ptr<Rank>& rank) {
 
 bool Dispatcher::IsUntouched(const Job& job) const {
   return std::none_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
-    return rank->job.get() == &job && rank->ticket > rank->ring.Outstanding();
+    return rank->job.get() == &job && rank->ticket + (rank->slot ? 1 : 0) > rank->ring.Outstanding();
   });
 }
 
@@ -90,8 +90,10 @@ std::vector<uint32_t> Dispatcher::RanksOf(const Job& job) const {
 
 void Dispatcher::Plan(const std::shared_ptr<Rank>& rank) {
   for (bool asked = false; KnowsTheNextEpoch(*rank);) {
-    if (const std::optional<uint32_t> slot = rank->ring.TakeFree()) {
-      PlanBatch(rank, *slot);
+    if (!rank->slot) rank->slot = rank->ring.TakeFree();
+    if (rank->slot) {
+      if (!HasItsNextStep(*rank)) return;
+      PlanBatch(rank, *std::exchange(rank->slot, std::nullopt));
     } else if (asked) {
       return;
     } else {
@@ -108,6 +110,26 @@ bool Dispatcher::KnowsTheNextEpoch(const Rank& rank) {
   if (job.cut.IsOver(place->taken)) place = job.epochs.After(*place, rank.stream, clock_.Now());
   if (place == nullptr || !job.cut.Share(place->taken, rank.number).last) return place != nullptr;
   return job.epochs.After(*place, rank.stream, clock_.Now()) != nullptr;
+}
+
+sampling::StreamPlace Dispatcher::NextStep(const Rank& rank) {
+  const sampling::StreamPlace& place = rank.stream.place();
+  return rank.job->cut.IsOver(place.taken) ? *rank.job->epochs.After(place, rank.stream, clock_.Now()) : place;
+}
+
+bool Dispatcher::HasItsNextStep(const Rank& rank) {
+  Job& job = *rank.job;
+  const sampling::StreamPlace begin = NextStep(rank);
+  if (rank.stream.SkipsAtOnce(begin.lap) || job.dealt.Has(begin, rank.number)) return true;
+  if (job.is_being_dealt) return false;
+  if (job.dealt.Begin(rank.stream, begin, job.cut, RanksOf(job)).GoOn(StepWalk::kSlice)) {
+    job.dealt.Keep();
+    return true;
+  }
+  job.is_being_dealt = true;
+  to_deal_.push_back(rank.job);
+  wanted_.notify_all();
+  return false;
 }
 
 // Of a job that nobody has timed yet: by the middle one of the times between its first batches, so that a slow item
@@ -130,13 +152,13 @@ void Dispatcher::PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot) {
   Epochs& epochs = rank->job->epochs;
   TakePace(*rank);
   if (cut.IsOver(stream.place().taken)) {
-    stream.GoTo(*epochs.After(stream.place(), stream, clock_.Now()));
+    stream.GoTo(NextStep(*rank));
     rank->step = 0;
   }
   const uint64_t before = stream.place().taken, epoch = stream.place().epoch;
   const StepShare share = cut.Share(before, rank->number);
   auto batch = std::make_shared<OpenBatch>(OpenBatch{rank, slot, rank->ticket++, rank->ring.Slot(slot), {}, {}});
-  batch->items = rank->job->dealt.Take(stream, cut, rank->number, [&] { return RanksOf(*rank->job); });
+  batch->items = rank->job->dealt.Take(stream, cut, rank->number);
   batch->bad.resize(share.items);
   batch->left = share.items;
   *batch->view.batch = {.ticket = batch->ticket,

@@ -1,10 +1,11 @@
 // Who prepares what next. Each rank has a ring of batches; a free slot becomes a batch of wanted items, in the order of
-// the job's stream; worker threads take wants, of the rank first that has least ahead, and make each item at its place
-// in the slot. In which order they get done decides nothing but when. An item that several jobs want is decoded once
-// and cut for each; its pixels stay as long as the budget allows and somebody will want them in this epoch. Room that
-// is left holds what later epochs will want: pixels and bytes of files, by quotas (split.h). A rank that
-// doesn't release its slots wants nothing more, so it costs its ring and holds up nobody. Thread-safe. The threads stop
-// when it is destroyed.
+// the job's stream (a step of it that takes long to find is found by the threads too, in slices and without the lock:
+// it holds up nobody else); worker threads take wants, of the rank first that has least ahead, and make each item at
+// its place in the slot. In which order they get done decides nothing but when. An item that several jobs want is
+// decoded once and cut for each; its pixels stay as long as the budget allows and somebody will want them in this
+// epoch. Room that is left holds what later epochs will want: pixels and bytes of files, by quotas (split.h). A rank
+// that doesn't release its slots wants nothing more, so it costs its ring and holds up nobody. Thread-safe. The threads
+// stop when it is destroyed.
 #pragma once
 
 #include <condition_variable>
@@ -82,6 +83,7 @@ class Dispatcher {
   using Lock = std::unique_lock<std::mutex>;
 
   void Run(const std::stop_token& stop, Maker& maker);
+  void GoOnDealing(Lock& lock);
   std::optional<Want> Next();
   void Serve(Lock& lock, Maker& maker, const Want& want);
   void Cut(Lock& lock, Maker& maker, const Want& want, const prepare::Image& image);
@@ -120,6 +122,9 @@ class Dispatcher {
   std::vector<uint32_t> RanksOf(const Job& job) const;
   void Plan(const std::shared_ptr<Rank>& rank);
   bool KnowsTheNextEpoch(const Rank& rank);
+  sampling::StreamPlace NextStep(const Rank& rank);
+  // Otherwise the threads deal its next step, and then plan anew for all ranks of the job.
+  bool HasItsNextStep(const Rank& rank);
   void TakePace(Rank& rank);
   void PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot);
   void Forget(uint64_t item);
@@ -135,6 +140,7 @@ class Dispatcher {
   std::condition_variable_any wanted_;
   std::vector<std::shared_ptr<Rank>> ranks_;
   std::deque<Want> ready_;                                         // whose item has just been decoded for somebody else
+  std::deque<std::shared_ptr<Job>> to_deal_;                       // whose next step takes long to walk
   std::unordered_map<uint64_t, uint32_t> pending_;                 // wants that are not finished, by item
   std::unordered_map<uint64_t, std::vector<Want>> being_decoded_;  // with who waits for it
   std::map<uint64_t, Corrupt> corrupt_;

@@ -103,6 +103,45 @@ TEST_F(DispatcherTest, AStepIsWalkedOnceForAllRanks) {
   });
 }
 
+// A walk of the data set to the first of them would take hours.
+TEST_F(DispatcherTest, AFewItemsOfALargeDataSetComeAtOnce) {
+  constexpr uint64_t kUniverse = uint64_t{1} << 50;
+  Start(1);
+  TestRank rank(*dispatcher_, NewJob("a", Range(1000, 1064)), 0, 2, "", kUniverse);
+  for (uint64_t epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(Sorted(IdsOf(rank.Epoch())), Numbers(1000, 1064));
+}
+
+// Where the items of b lie, nobody finds in the time of a test.
+TEST_F(DispatcherTest, AJobWhoseItemsAreFarApartHoldsUpNobody) {
+  constexpr uint64_t kUniverse = uint64_t{1} << 62;
+  Start(1);
+  TestRank a(*dispatcher_, NewJob("a", Range(0, 600)), 0, 2, "", kUniverse);
+  TestRank b(*dispatcher_, NewJob("b", Range(0, uint64_t{1} << 36)), 0, 2, "", kUniverse);
+  EXPECT_EQ(Sorted(IdsOf(a.Epoch())), Numbers(0, 600));
+  b.Leave();
+  EXPECT_EQ(Sorted(IdsOf(a.Epoch())), Numbers(0, 600));
+  TestRank c(*dispatcher_, NewJob("c", Range(0, uint64_t{1} << 36)), 0, 2, "", kUniverse);
+  dispatcher_->Look([&](const Dispatcher& dispatcher) { EXPECT_EQ(dispatcher.ranks().size(), 2U); });
+  a.Leave(), c.Leave();
+  dispatcher_.reset();  // in the middle of it
+}
+
+// A step of 40,000 items, each four places from the next: it is dealt in slices, for both ranks.
+TEST_F(DispatcherTest, WhatIsDealtInSlicesIsWhatOneRankWouldHave) {
+  constexpr uint64_t kUniverse = 320'000, kItems = 80'000, kBatch = 20'000;
+  Start(2);
+  const auto job = NewJob("a", Range(0, kItems), kBatch, 2);
+  sampling::Stream alone =
+      *sampling::Stream::Create({.dataset = ItemSet::Below(kUniverse), .items = Range(0, kItems), .seed = job->seed});
+  TestRank first(*dispatcher_, job, 0, 2, "", kUniverse), second(*dispatcher_, job, 1, 2, "", kUniverse);
+  for (uint64_t step = 0; step < kItems / kBatch / 2; ++step) {
+    for (TestRank* rank : {&first, &second}) {
+      for (const uint64_t id : rank->Next().ids) ASSERT_EQ(id, alone.Next());
+    }
+  }
+  EXPECT_EQ(alone.left(), 0U);
+}
+
 // 16 items at 1 ms of reading, on one thread.
 TEST_F(DispatcherTest, ABatchSaysWhatItsItemsTook) {
   works_.on_read = [this](uint64_t) {

@@ -39,21 +39,46 @@ class Stopwatch {
 void Dispatcher::Run(const std::stop_token& stop, Maker& maker) {
   TakeNoSignals();
   Lock lock(mutex_);
+  Nanos wants_until{0};  // they have as much time as dealing has
   while (!stop.stop_requested()) {
+    if (!to_deal_.empty() && clock_.Now() >= wants_until) {
+      const Nanos begin = clock_.Now();
+      GoOnDealing(lock);
+      wants_until = clock_.Now() + (clock_.Now() - begin);
+      continue;
+    }
     const std::optional<Want> want = Next();
     if (want) {
       Serve(lock, maker, *want);
+    } else if (!to_deal_.empty()) {
+      wants_until = {};
     } else {
       const int64_t since = clock_.Now().value;
       ++idle_, idle_since_sum_ns_ += since;
       wanted_.wait(lock, stop, [&] {
-        return !ready_.empty() ||
+        return !ready_.empty() || !to_deal_.empty() ||
                std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return !rank->wants.empty(); });
       });
       --idle_, idle_since_sum_ns_ -= since;
       tally_.idle_ns += clock_.Now().value - since;
     }
   }
+}
+
+void Dispatcher::GoOnDealing(Lock& lock) {
+  const std::shared_ptr<Job> job = std::move(to_deal_.front());
+  to_deal_.pop_front();
+  StepWalk& walk = job->dealt.walk();
+  lock.unlock();
+  const bool is_dealt = walk.GoOn(StepWalk::kSlice);
+  lock.lock();
+  std::vector<std::shared_ptr<Rank>> ranks;
+  for (const std::shared_ptr<Rank>& rank : ranks_)
+    if (rank->job == job) ranks.push_back(rank);
+  if (!is_dealt && !ranks.empty()) return to_deal_.push_back(job);
+  job->is_being_dealt = false;
+  if (is_dealt) job->dealt.Keep();
+  for (const std::shared_ptr<Rank>& rank : ranks) Plan(rank);
 }
 
 int64_t Dispatcher::IdleNs(Nanos now) const { return tally_.idle_ns + idle_ * now.value - idle_since_sum_ns_; }

@@ -1,9 +1,11 @@
 // A job and its ranks, as the dispatcher knows them. All of it is guarded by the dispatcher's lock, but for the payload
-// of a slot that is being filled: each place of it is written by the one thread that has the item for it.
+// of a slot that is being filled: each place of it is written by the one thread that has the item for it; and for the
+// walk of a step that takes long, which one thread has at a time.
 #pragma once
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,7 @@ struct Job {
   uint64_t key = 0;  // of its chance, beside the seed: of its name
   Epochs epochs;
   DealtSteps dealt{};
+  bool is_being_dealt = false;   // its walk is the threads'
   const Rank* leader = nullptr;  // that is furthest: what comes before is wanted or has been
   uint64_t items() const { return cut.items; }
   uint64_t delivered = 0, skipped = 0, batches = 0;
@@ -67,7 +70,8 @@ struct Rank {
   std::deque<Want> wants;
   Nanos joined;
   bool gone = false;
-  std::vector<Nanos> planned{};  // when its first batches were, once the ring was full: at the job's own pace
+  std::optional<uint32_t> slot{};  // a free one, for the next batch, while its step is being dealt
+  std::vector<Nanos> planned{};    // when its first batches were, once the ring was full: at the job's own pace
 };
 
 }  // namespace lockstep::feed

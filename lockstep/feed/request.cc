@@ -10,7 +10,7 @@
 namespace lockstep::feed {
 namespace {
 
-constexpr uint32_t kMaxBatch = 1 << 20;
+constexpr uint32_t kMaxBatch = 1 << 20, kMaxWorld = 1 << 20;
 constexpr uint64_t kMaxRing = uint64_t{1} << 40;
 
 absl::Status Check(bool right, std::string_view name, int64_t found, std::string_view expected) {
@@ -107,12 +107,29 @@ Whose ParseWhose(const Json* json) {
   return {TextAt(*json, "host"), static_cast<pid_t>(IntegerAt(*json, "pid", 0))};
 }
 
+absl::Status TakeNumbers(incident::Fields& fields, JoinRequest& request) {
+  struct Number {
+    const char* field;
+    std::string_view name;  // that the user of the loader knows
+    uint32_t least, most;
+    uint32_t& value;
+  };
+  for (const Number& number : {Number{"batch", "batch", 1, kMaxBatch, request.batch},
+                               {"slots", "prefetch", 2, LS_FEED_MAX_SLOTS, request.slots},
+                               {"world", "world", 1, kMaxWorld, request.world},
+                               {"rank", "rank", 0, kMaxWorld - 1, request.rank}}) {
+    const int64_t found = fields.Int(number.field);
+    LS_RETURN_IF_ERROR(fields.status());
+    LS_RETURN_IF_ERROR(Check(found >= number.least && found <= number.most, number.name, found,
+                             fmt::format("{} to {}", number.least, number.most)));
+    number.value = static_cast<uint32_t>(found);
+  }
+  request.seed = fields.Unsigned("seed");
+  return fields.status();
+}
+
 absl::Status Validate(const JoinRequest& request) {
   const uint64_t ring = request.slots * uint64_t{request.batch} * request.recipe.bytes();
-  LS_RETURN_IF_ERROR(Check(request.batch >= 1 && request.batch <= kMaxBatch, "batch", request.batch, "1 to 1048576"));
-  LS_RETURN_IF_ERROR(
-      Check(request.slots >= 2 && request.slots <= LS_FEED_MAX_SLOTS, "prefetch", request.slots, "2 to 32"));
-  LS_RETURN_IF_ERROR(Check(request.world >= 1, "world", request.world, "at least 1"));
   LS_RETURN_IF_ERROR(Check(request.rank < request.world, "rank", request.rank, "less than world"));
   if (request.job.empty() || request.job.size() > 128) return InvalidArgument("job: expected a name of 1 to 128 bytes");
   if (ring > kMaxRing) return InvalidArgument("batch and prefetch: {} bytes of batches are too many", ring);
@@ -131,15 +148,7 @@ absl::StatusOr<JoinRequest> ParseJoin(const Json& packet) {
   JoinRequest request;
   request.dataset = fields.Text("dataset");
   request.job = fields.Text("job");
-  const int64_t batch = fields.Int("batch"), slots = fields.Int("slots"), rank = fields.Int("rank"),
-                world = fields.Int("world");
-  for (const auto& [name, value] : {std::pair{"batch", batch}, {"prefetch", slots}, {"rank", rank}, {"world", world}})
-    if (value < 0 || value > kMaxBatch) return InvalidArgument("{} {}: expected 0 to {}", name, value, kMaxBatch);
-  request.batch = static_cast<uint32_t>(batch);
-  request.slots = static_cast<uint32_t>(slots);
-  request.rank = static_cast<uint32_t>(rank);
-  request.world = static_cast<uint32_t>(world);
-  request.seed = fields.Unsigned("seed");
+  LS_RETURN_IF_ERROR(TakeNumbers(fields, request));
   request.drop_last = fields.Flag("drop_last");
   request.alone = fields.Flag("alone");
   if (fields.Optional("apart") != nullptr) request.apart = fields.Flag("apart");

@@ -189,7 +189,8 @@ void Service::DivideCache(std::set<std::shared_ptr<const sampling::ItemSet>> set
     costs = seen.tally().costs;
     budget = seen.cache().budget();
   });
-  const auto quotas = splitter_.Solve(costs, {.threads = options_.threads, .items = wanted_items_, .budget = budget});
+  const auto quotas = splitter_.Solve(
+      costs, {.threads = options_.threads, .items = wanted_items_, .budget = budget, .jobs = divided_for_.size()});
   if (quotas) dispatcher_.SetQuotas(*quotas);
 }
 

@@ -82,13 +82,19 @@ TEST_F(ServiceTest, WhatIsAskedForWronglyIsSaidInOneSentence) {
   const Json good = JoinPacket("a");
   EXPECT_THAT(Refusal(With(good, "dataset", "imagenet")), HasSubstr("there is no data set \"imagenet\""));
   EXPECT_THAT(Refusal(With(good, "batch", 0)), HasSubstr("batch 0: expected 1 to"));
-  EXPECT_THAT(Refusal(With(good, "batch", -5)), HasSubstr("batch -5"));
+  EXPECT_THAT(Refusal(With(good, "batch", -5)), HasSubstr("batch -5: expected 1 to 1048576"));
+  EXPECT_THAT(Refusal(With(good, "slots", 1 << 21)), HasSubstr("prefetch 2097152: expected 2 to 32"));
+  EXPECT_THAT(Refusal(With(good, "world", 0)), HasSubstr("world 0: expected 1 to 1048576"));
+  EXPECT_THAT(Refusal(With(good, "world", -1)), HasSubstr("world -1: expected 1 to 1048576"));
+  EXPECT_THAT(Refusal(With(good, "rank", -1)), HasSubstr("rank -1: expected 0 to 1048575"));
   EXPECT_THAT(Refusal(With(good, "slots", 1)), HasSubstr("prefetch 1: expected 2 to 32"));
   EXPECT_THAT(Refusal(With(good, "world", 201)), HasSubstr("world 201: the set has 200 items"));
   EXPECT_THAT(Refusal(With(good, "rank", 3)), HasSubstr("rank 3: expected less than world"));
   EXPECT_THAT(Refusal(With(good, "version", 99)), HasSubstr("version 99"));
   EXPECT_THAT(Refusal(With(good, "job", "")), HasSubstr("expected a name"));
   EXPECT_THAT(Refusal(With(good, "seed", "x")), HasSubstr("seed must be"));
+  EXPECT_THAT(Refusal(With(good, "seed", -1)),
+              HasSubstr("seed must be a whole number from 0 to 18446744073709551615, found -1"));
   EXPECT_THAT(Refusal(With(good, "where", {{"items", {300, 400}}})),
               HasSubstr("items from 300 to before 400: expected some of the 200"));
   EXPECT_THAT(Refusal(With(good, "where", {{"labels", {"cat"}}})), HasSubstr("no label \"cat\""));

@@ -1,7 +1,7 @@
 // What the cache keeps of items that nobody wants any more in this epoch: pixels of so many, files of so many, for the
 // epochs to come. Solved as the linear programme of sampling/cache_split.h from what the threads measure: a thread that
 // reads waits, so a read, a decode and a cut all cost its time. Augmented items are not kept: no crop is wanted twice,
-// for each job and epoch has its own. Thread-compatible.
+// for each job and epoch has its own. How many jobs share a read and a decode is measured too. Thread-compatible.
 //
 //   if (const auto quotas = splitter.Solve(costs, {.threads = 2, .items = 1024, .budget = 64 << 20})) ...
 #pragma once
@@ -40,6 +40,7 @@ class Splitter {
     uint64_t threads = 1;
     uint64_t items = 0;  // that some job reads
     uint64_t budget = 0;
+    uint64_t jobs = 1;
   };
   // Null: too little is known, or another split would be less than kGain faster than the one that is in force.
   std::optional<Quotas> Solve(const Costs& costs, const Machine& machine);
@@ -55,7 +56,11 @@ class Splitter {
     void Take(const Work& now);
   };
 
+  void TakeShared(const Costs& now, uint64_t jobs);
+
   Mean reads_, decodes_, parts_, cuts_;
+  Costs counted_;  // until when shared_ is
+  double shared_ = 1;
   Machine machine_;
   sampling::CacheSplit split_;
 };

@@ -48,6 +48,26 @@ TEST(Split, AllPixelsWhereTheyFit) {
   EXPECT_EQ(quotas->encoded, 0U);
 }
 
+// Four jobs in step: a read and a decode for four cuts. Half of the pixels are kept, then, and half as much is decoded,
+// which is not more sharing.
+TEST(Split, WhatJobsShareCostsEachAPartOfIt) {
+  Splitter splitter;
+  Splitter::Machine machine = kHalf;
+  machine.jobs = 4;
+  Costs costs = After(100, 16);
+  costs.parts = {};
+  costs.cuts = After(400, 16).cuts;
+  ASSERT_TRUE(splitter.Solve(costs, machine));
+  EXPECT_NEAR(splitter.split().rate, 2 / (0.5 * 446e-6 / 4 + 65e-6), 1);
+  costs.decodes = After(150, 16).decodes;
+  costs.cuts = After(800, 16).cuts;
+  EXPECT_FALSE(splitter.Solve(costs, machine));
+  EXPECT_NEAR(splitter.split().rate, 2 / (0.5 * 446e-6 / 4 + 65e-6), 1);
+  machine.jobs = 1;  // three have gone: what is in force gives one so much
+  EXPECT_FALSE(splitter.Solve(costs, machine));
+  EXPECT_NEAR(splitter.split().rate, 2 / (0.5 * 446e-6 + 65e-6), 1);
+}
+
 TEST(Split, NothingIsSaidBeforeAnythingWasMeasured) {
   Splitter splitter;
   EXPECT_FALSE(splitter.Solve({}, kHalf));

@@ -49,7 +49,8 @@ const Json* Fields::Find(const char* name, const char* expected, Test test) {
     return nullptr;
   }
   if (!test(*found)) {
-    Fail(InvalidArgument("{}: field {} must be {}, found {}", what_, name, expected, found->type_name()));
+    const std::string shown = found->is_number() ? found->dump() : found->type_name();
+    Fail(InvalidArgument("{}: field {} must be {}, found {}", what_, name, expected, shown));
     return nullptr;
   }
   return &*found;
@@ -66,8 +67,8 @@ int Fields::Int32(const char* name) {
 }
 
 uint64_t Fields::Unsigned(const char* name) {
-  const Json* found =
-      Find(name, "an integer that is not negative", [](const Json& value) { return value.is_number_unsigned(); });
+  const Json* found = Find(name, "a whole number from 0 to 18446744073709551615",
+                           [](const Json& value) { return value.is_number_unsigned(); });
   return found ? found->get<uint64_t>() : 0;
 }
 

@@ -46,7 +46,7 @@ TEST(Fields, RefusesWhatIsNoObjectAndNumbersThatDoNotFit) {
   }
   Fields epoch(json, "e");
   epoch.Unsigned("epoch");
-  EXPECT_EQ(Message(epoch.status()), "e: field epoch must be an integer that is not negative, found number");
+  EXPECT_EQ(Message(epoch.status()), "e: field epoch must be a whole number from 0 to 18446744073709551615, found -1");
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ absl::StatusOr<std::string> Files::ReadText(const std::string& path) {
   constexpr uint64_t kMaxText = 64 << 20;
   LS_ASSIGN_OR_RETURN(const DataFile file, Open(path));
   if (file.size() > kMaxText)
-    return InvalidArgument("{}: {} bytes: expected a text of at most {}", path, file.size(), kMaxText);
+    return InvalidArgument("{}: {} bytes: expected a text of at most {}", file.path(), file.size(), kMaxText);
   std::string text(file.size(), '\0');
   LS_RETURN_IF_ERROR(file.Read(0, {reinterpret_cast<uint8_t*>(text.data()), text.size()}));
   return text;

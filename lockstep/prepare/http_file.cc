@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "lockstep/base/steady.h"
+#include "lockstep/prepare/data_file.h"
 
 namespace lockstep::prepare {
 namespace {
@@ -32,8 +33,6 @@ bool TakeText(std::string_view& text, std::string_view expected) {
   text.remove_prefix(expected.size());
   return true;
 }
-
-std::string Shown(const std::string& url) { return url.substr(0, url.find('?')); }  // what follows may be a secret
 
 // A name that was escaped twice: it came from a text, as that of a file, and was that of a URL already.
 bool IsEscapedTwice(std::string_view url) {
@@ -138,11 +137,11 @@ absl::Status GetWhole(const std::string& url, const std::string& target, HttpOri
   request.longest = kLongestAnswer;
   request.bytes_per_second = kBytesPerSecond;
   const absl::StatusOr<http::Answer> answer = origin.Ask(request);
-  if (!answer.ok()) return At(Shown(url), answer.status());
-  if (answer->status != 200) return RefusedBy(Shown(url), *answer);
+  if (!answer.ok()) return At(std::string(WithoutQuery(url)), answer.status());
+  if (answer->status != 200) return RefusedBy(std::string(WithoutQuery(url)), *answer);
   if (answer->cut)
     return MakeError(absl::StatusCode::kResourceExhausted,
-                     fmt::format("{}: the limit of an item is {} bytes", Shown(url), most));
+                     fmt::format("{}: the limit of an item is {} bytes", WithoutQuery(url), most));
   bytes.Resize(answer->body.size());
   std::copy(answer->body.begin(), answer->body.end(), bytes.data());
   return absl::OkStatus();
@@ -153,7 +152,7 @@ absl::Status GetWhole(const std::string& url, const std::string& target, HttpOri
 absl::StatusOr<HttpFile> HttpFile::Open(const std::string& url, std::string target,
                                         std::shared_ptr<HttpOrigin> origin) {
   HttpFile file;
-  file.url_ = Shown(url);
+  file.url_ = WithoutQuery(url);
   file.target_ = std::move(target);
   file.origin_ = std::move(origin);
   // A byte tells all: whether it is there, its size, and whether the server knows ranges.

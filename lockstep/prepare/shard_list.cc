@@ -61,7 +61,9 @@ std::vector<Entry> EntriesOf(std::string_view text) {
 
 absl::StatusOr<std::vector<Entry>> EntriesOfIndex(const std::string& path, const std::string& text) {
   const nlohmann::json index = nlohmann::json::parse(text, nullptr, false);
-  const auto wrong = [&] { return InvalidArgument(R"({}: expected {{"shardlist": [{{"url": NAME}}, ...]}})", path); };
+  const auto wrong = [&] {
+    return InvalidArgument(R"({}: expected {{"shardlist": [{{"url": NAME}}, ...]}})", WithoutQuery(path));
+  };
   if (!index.is_object() || !index.contains("shardlist") || !index["shardlist"].is_array()) return wrong();
   std::vector<Entry> entries;
   for (const nlohmann::json& shard : index["shardlist"]) {
@@ -139,13 +141,14 @@ absl::StatusOr<std::vector<std::string>> ExpandBraces(const std::string& path) {
     } else if (has_more && body.find("..") != std::string_view::npos) {
       std::optional<std::vector<std::string>> numbers = NumbersOf(body);
       if (!numbers)
-        return InvalidArgument("{}: {{{}}}: expected {{FIRST..LAST}}, at most {} numbers", path, body, kMaxFiles);
+        return InvalidArgument("{}: {{{}}}: expected {{FIRST..LAST}}, at most {} numbers", WithoutQuery(path), body,
+                               kMaxFiles);
       parts = *std::move(numbers);
     } else if (has_more) {
       parts = AlternativesOf(body);
     }
     if (paths.size() * parts.size() > kMaxFiles || paths.size() * parts.size() * path.size() > kMaxBytes)
-      return InvalidArgument("{}: it stands for more than {} files", path, kMaxFiles);
+      return InvalidArgument("{}: it stands for more than {} files", WithoutQuery(path), kMaxFiles);
     std::vector<std::string> next;
     for (const std::string& begun : paths)
       for (const std::string& part : parts) next.push_back(begun + std::string(plain) + part);
@@ -168,16 +171,17 @@ absl::StatusOr<std::vector<std::string>> ParseShardList(const std::string& path,
   std::vector<size_t> numbers;  // of each path's entry
   for (const auto& [name, number] : entries) {
     LS_ASSIGN_OR_RETURN(const std::vector<std::string> expanded, ExpandBraces(name));
-    if (paths.size() + expanded.size() > kMaxListed) return InvalidArgument("{}: more than {} files", path, kMaxListed);
+    if (paths.size() + expanded.size() > kMaxListed)
+      return InvalidArgument("{}: more than {} files", WithoutQuery(path), kMaxListed);
     for (const std::string& one : expanded) paths.push_back(Beside(folder, one, !is_index));
     numbers.resize(paths.size(), number);
   }
   if (const auto repeated = FindRepeated(paths))
-    return InvalidArgument("{}: {} {} names {}, as {} {} does: expected each file once", path,
+    return InvalidArgument("{}: {} {} names {}, as {} {} does: expected each file once", WithoutQuery(path),
                            is_index ? "entry" : "line", numbers[repeated->second],
                            WithoutQuery(paths[repeated->second]), is_index ? "entry" : "line",
                            numbers[repeated->first]);
-  if (paths.empty()) return InvalidArgument("{}: the list has no name in it", path);
+  if (paths.empty()) return InvalidArgument("{}: the list has no name in it", WithoutQuery(path));
   return paths;
 }
 
@@ -224,7 +228,8 @@ absl::StatusOr<std::vector<std::string>> ReadShardList(Files& files, const std::
     if (text.ok()) return ParseShardList(path + name, *text);
     if (!absl::IsNotFound(text.status())) return text.status();
   }
-  return NotFound("{}: there is neither an index.json nor a shards.txt, which would say what files are there", path);
+  return NotFound("{}: there is neither an index.json nor a shards.txt, which would say what files are there",
+                  WithoutQuery(path));
 }
 
 }  // namespace lockstep::prepare

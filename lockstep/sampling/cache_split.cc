@@ -74,6 +74,17 @@ double Used(const FeedData& data, const Shares& shares) {
   return std::inner_product(bytes.begin(), bytes.end(), shares.begin(), 0.0);
 }
 
+// What is left of nothing after a difference is nothing, and has no sign.
+Shares Rounded(const Shares& shares) {
+  constexpr double kParts = 1e12;
+  Shares rounded{};
+  for (size_t form = 0; form < kForms; ++form) {
+    const double share = std::round(shares[form] * kParts) / kParts;
+    rounded[form] = share > 0 ? std::min(share, 1.0) : 0;
+  }
+  return rounded;
+}
+
 CacheSplit BestVertex(const FormCosts& costs, const FeedData& data, double cache_capacity) {
   const Shares nothing{1, 0, 0, 0};
   CacheSplit best = RateOf(costs, nothing);
@@ -92,8 +103,8 @@ CacheSplit BestVertex(const FormCosts& costs, const FeedData& data, double cache
     const auto point = Solve(active);
     if (!point || !Holds(rows, *point)) continue;
     Shares shares{};
-    for (size_t form = 0; form < kForms; ++form) shares[form] = std::clamp((*point)[form], 0.0, 1.0);
-    const CacheSplit split = RateOf(costs, shares);
+    std::copy_n(point->begin(), kForms, shares.begin());
+    const CacheSplit split = RateOf(costs, Rounded(shares));
     const bool same = std::abs(split.rate / best.rate - 1) < 1e-9;
     if (split.rate > best.rate * (1 + 1e-9) || (same && Used(data, split.shares) < Used(data, best.shares)))
       best = split;
@@ -133,10 +144,10 @@ namespace {
 // storage.
 Shares Fitting(const FeedData& data, double cache_capacity, Shares shares) {
   const double used = data.samples * Used(data, shares);
-  if (used <= cache_capacity) return shares;
+  if (used <= cache_capacity) return Rounded(shares);
   for (const Form form : {kEncoded, kDecoded, kAugmented}) shares[form] *= cache_capacity / used;
   shares[kStored] = 1 - shares[kEncoded] - shares[kDecoded] - shares[kAugmented];
-  return shares;
+  return Rounded(shares);
 }
 
 Json RowOf(double capacity, const CacheSplit& split) {

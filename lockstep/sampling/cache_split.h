@@ -35,7 +35,8 @@ struct FeedData {
   double encoded_bytes = 0, decoded_bytes = 0, augmented_bytes = 0;  // of one
   double read_s = 0;                                                 // of a CPU, waiting for one from storage
   double decode_s = 0, augment_s = 0;                                // CPU seconds of one
-  double uses = 1;  // how often an augmented sample may be served before it is augmented anew: once for each job
+  double shared = 1;  // deliveries for each read and decode: of jobs that want the same samples in step, their number
+  double uses = 1;    // how often an augmented sample may be served before it is augmented anew: once for each job
   bool remote_cache = false;  // whether what it serves crosses the network
 };
 

@@ -139,6 +139,42 @@ TEST(BestSplit, FitsIntoTheCacheAndOnlyGrowsWithIt) {
   }
 }
 
+// Four jobs in step have a sample read and decoded once and cut four times: (430 / 4 + 70) / 2 us of two cores each.
+TEST(BestSplit, CountsAReadAndADecodeOnceForAllJobsInStep) {
+  const FeedMachine machine{.cores = 2};
+  FeedData data{.samples = 1e6,
+                .encoded_bytes = 57e3,
+                .decoded_bytes = 342e3,
+                .augmented_bytes = 342e3,
+                .decode_s = 0.43e-3,
+                .augment_s = 0.07e-3};
+  EXPECT_NEAR(BestSplit(machine, data, 0).rate, 4000, 1);
+  data.shared = 4;
+  EXPECT_NEAR(BestSplit(machine, data, 0).rate, 11'268, 1);
+  const FeedMachine slow{.cores = 2, .storage_bytes = 57e6, .network_bytes = 114e6};
+  EXPECT_NEAR(BestSplit(slow, data, 0).rate, 4000, 1);  // of 1,000 files a second
+  data.read_s = 4;
+  const FormCosts costs = CostTable(slow, data);
+  EXPECT_NEAR(costs[kStored][kCpu] - costs[kEncoded][kCpu], 0.5, 1e-9);
+  EXPECT_NEAR(costs[kEncoded][kCpu] - costs[kDecoded][kCpu], 0.43e-3 / 8, 1e-12);
+  EXPECT_NEAR(costs[kStored][kNetwork], 57e3 / 114e6 / 4, 1e-12);
+}
+
+// Shares of nothing are 0: they were -0.0 and 2e-15 of a hundred.
+TEST(BestSplit, HasNoShareThatIsAlmostNothing) {
+  for (const Profile& profile : Profiles()) {
+    for (double cache = 0; cache < 1e12; cache += 7.7e9) {
+      const Json report = SplitReport(profile.machine, profile.data, cache);
+      for (const char* split : {"split", "published_mdp"})
+        for (const char* form : {"stored_pct", "encoded_pct", "decoded_pct", "augmented_pct"}) {
+          const double percent = report[split][form].get<double>();
+          EXPECT_FALSE(std::signbit(percent)) << profile.name << cache << form;
+          EXPECT_TRUE(percent == 0 || percent > 1e-11) << profile.name << cache << form << percent;
+        }
+    }
+  }
+}
+
 // Without a cache: storage alone. 0.2e9 / 110e3 = 1818 samples/s.
 TEST(BestSplit, WithoutACacheIsTheSlowestResource) {
   const Profile profile = Profiles()[1];

@@ -27,7 +27,8 @@ absl::Status Validate(const FeedMachine& machine, const FeedData& data) {
         Field{"samples", data.samples, false}, Field{"encoded bytes", data.encoded_bytes, false},
         Field{"decoded bytes", data.decoded_bytes, false}, Field{"augmented bytes", data.augmented_bytes, false},
         Field{"read time", data.read_s, true}, Field{"decode time", data.decode_s, false},
-        Field{"augment time", data.augment_s, true}, Field{"uses", data.uses, false}}) {
+        Field{"augment time", data.augment_s, true}, Field{"deliveries of a decode", data.shared, false},
+        Field{"uses", data.uses, false}}) {
     if (!(field.value >= 0 && field.value < 1e18) || (field.value == 0 && !field.may_be_zero))
       return InvalidArgument("{}: expected a number {}, found {}", field.name,
                              field.may_be_zero ? "of 0 or more" : "above 0", field.value);
@@ -42,19 +43,21 @@ FormCosts CostTable(const FeedMachine& machine, const FeedData& data) {
     row[kPcie] = per(data.augmented_bytes, machine.pcie_bytes);
     row[kGpu] = per(1, machine.gpu_samples);
   }
-  costs[kStored][kCpu] = costs[kEncoded][kCpu] = (data.decode_s + data.augment_s) / machine.cores;
-  costs[kStored][kCpu] += data.read_s / machine.cores;
+  // Jobs that want a sample together have it read and decoded once; what is cut of it is each one's own.
+  const double encoded = data.encoded_bytes / data.shared;
+  costs[kStored][kCpu] = ((data.read_s + data.decode_s) / data.shared + data.augment_s) / machine.cores;
+  costs[kEncoded][kCpu] = (data.decode_s / data.shared + data.augment_s) / machine.cores;
   costs[kDecoded][kCpu] = data.augment_s / machine.cores;
   costs[kAugmented][kCpu] = data.augment_s / data.uses / machine.cores;
-  costs[kStored][kStorage] = per(data.encoded_bytes, machine.storage_bytes);
-  costs[kStored][kNetwork] = per(data.encoded_bytes, machine.network_bytes);
-  costs[kEncoded][kCache] = per(data.encoded_bytes, machine.cache_bytes);
+  costs[kStored][kStorage] = per(encoded, machine.storage_bytes);
+  costs[kStored][kNetwork] = per(encoded, machine.network_bytes);
+  costs[kEncoded][kCache] = per(encoded, machine.cache_bytes);
   costs[kDecoded][kCache] = per(data.decoded_bytes, machine.cache_bytes);
   // Served `uses` times, and each time anew read decoded and written augmented.
   const double anew = (data.decoded_bytes + data.augmented_bytes) / data.uses;
   costs[kAugmented][kCache] = per(data.augmented_bytes + anew, machine.cache_bytes);
   if (data.remote_cache) {
-    costs[kEncoded][kNetwork] = per(data.encoded_bytes, machine.network_bytes);
+    costs[kEncoded][kNetwork] = per(encoded, machine.network_bytes);
     costs[kDecoded][kNetwork] = per(data.decoded_bytes, machine.network_bytes);
     costs[kAugmented][kNetwork] = per(data.augmented_bytes + anew, machine.network_bytes);
   }

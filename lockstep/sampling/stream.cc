@@ -1,6 +1,7 @@
 #include "lockstep/sampling/stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/check.h"
 #include "lockstep/base/number.h"
@@ -44,6 +45,7 @@ absl::StatusOr<uint64_t> Number(std::string_view& text, std::string_view name) {
 
 Stream::Stream(StreamSpec spec) : spec_(std::move(spec)) {
   size_ = spec_.items ? spec_.items->size() : spec_.dataset.size();
+  if (spec_.items && NearestPlaces::IsCheaper(spec_.dataset.size(), size_)) nearest_.emplace(size_);
 }
 
 absl::StatusOr<Stream> Stream::Create(StreamSpec spec) {
@@ -70,6 +72,8 @@ void Stream::GoTo(const StreamPlace& place) {
   if (place.lap.window != 0 && (aside_.size() != size || place.lap != place_.lap))
     aside_ = Permutation(size, KeyOf(Purpose::kAside, spec_.seed, place.lap.number, place.lap.offset));
   place_ = place;
+  empty_ = 0;
+  found_.reset();
 }
 
 // With no more places than items, each place of the window has a turn, and the job takes another item where it doesn't
@@ -89,11 +93,13 @@ uint64_t Stream::CountInWindow(const Lap& lap) const {
   return count;
 }
 
-uint64_t Stream::WalkLap() {
-  uint64_t at = place_.lap.offset + place_.walked++;
+uint64_t Stream::IdAt(uint64_t place) const {
+  uint64_t at = place_.lap.offset + place;
   if (at >= spec_.dataset.size()) at -= spec_.dataset.size();
   return spec_.dataset.At(order_.At(at));
 }
+
+uint64_t Stream::WalkLap() { return IdAt(place_.walked++); }
 
 uint64_t Stream::WalkAside() {
   for (;;) {
@@ -116,13 +122,43 @@ bool Stream::IsLapsTurn() const {
   return rng.Below(left()) < place_.turns;
 }
 
+// Of a window, nothing can be done before: data sets of jobs that have one are small.
+bool Stream::Find(uint64_t& work) {
+  if (found_) return true;
+  if (work == 0) return false;
+  if (place_.lap.window != 0) {
+    work -= std::min(work, spec_.dataset.size() / size_ + 1);
+    return true;
+  }
+  if (nearest_) {
+    const auto place_of = [this](uint64_t item) { return PlaceInLap(*spec_.dataset.IndexOf(spec_.items->At(item))); };
+    const auto place = nearest_->Find(place_.lap, place_.walked, place_of, work);
+    if (!place) return false;
+    empty_ = *place - place_.walked;
+  }
+  for (; work > 0 && !found_; --work) {
+    const uint64_t id = IdAt(place_.walked + empty_);
+    if (Reads(id)) {
+      found_ = id;
+    } else {
+      ++empty_;
+    }
+  }
+  return found_.has_value();
+}
+
 uint64_t Stream::Next() {
   LS_CHECK(left() > 0);
   const bool laps_turn = IsLapsTurn();
   uint64_t id = 0;
   if (!laps_turn) {
     id = WalkAside();
-  } else if (place_.lap.window == 0 || place_.lap.window > size_) {
+  } else if (place_.lap.window == 0) {
+    uint64_t work = UINT64_MAX;
+    LS_CHECK(Find(work));
+    place_.walked += std::exchange(empty_, 0) + 1;
+    id = *std::exchange(found_, std::nullopt);
+  } else if (place_.lap.window > size_) {
     do id = WalkLap();
     while (!Reads(id));
   } else {
@@ -142,6 +178,7 @@ void Stream::Skip(uint64_t count) {
   }
   place_.walked += count;
   place_.taken += count;
+  found_.reset();
 }
 
 std::optional<uint64_t> Stream::Ahead(uint64_t id) const {

@@ -7,7 +7,8 @@
 // them when the lap is there, and in between, in an order of this window's own, what lies outside. All items of the
 // job are treated alike, so its order is uniform (docs/models/feed.md).
 // Thread-compatible. Cost: about |data set| / |set| times 50 ns an item, twice that with a window; a window with more
-// places than the set has items is walked once when the epoch begins; Load O(1).
+// places than the set has items is walked once when the epoch begins; Load O(1). Of a set that is small beside the data
+// set, nearest_places.h finds the places instead: 0.1 us an item, all at once when its first item is asked for.
 //
 //   LS_ASSIGN_OR_RETURN(Stream stream, Stream::Create({.dataset = ItemSet::Below(1'000'000'000), .seed = 7}));
 //   stream.Begin({.number = epoch}, epoch);
@@ -22,6 +23,7 @@
 
 #include "lockstep/sampling/item_set.h"
 #include "lockstep/sampling/laps.h"
+#include "lockstep/sampling/nearest_places.h"
 #include "lockstep/sampling/permutation.h"
 
 namespace lockstep::sampling {
@@ -50,9 +52,13 @@ class Stream {
   void Begin(const Lap& lap, uint64_t epoch);
   void GoTo(const StreamPlace& place);  // of this stream, or of one of the same spec
   uint64_t Next();                      // an id; requires left() > 0
-  void Skip(uint64_t count);            // requires left() >= count; item by item unless SkipsAtOnce()
+  // Does at most about so much `work` of the next Next(), in places looked at, and takes it off; true: Next() has
+  // little to do. Requires left() > 0.
+  bool Find(uint64_t& work);
+  void Skip(uint64_t count);  // requires left() >= count; item by item unless SkipsAtOnce()
   // The job reads the whole data set, by whole laps.
-  bool SkipsAtOnce() const { return !spec_.items && place_.lap.window == 0; }
+  bool SkipsAtOnce() const { return SkipsAtOnce(place_.lap); }
+  bool SkipsAtOnce(const Lap& lap) const { return !spec_.items && lap.window == 0; }
   uint64_t left() const { return size_ - place_.taken; }
   uint64_t size() const { return size_; }
   const StreamPlace& place() const { return place_; }
@@ -70,7 +76,8 @@ class Stream {
  private:
   explicit Stream(StreamSpec spec);
   bool Reads(uint64_t id) const { return !spec_.items || spec_.items->Contains(id); }
-  uint64_t WalkLap();  // the id at the next place of the lap
+  uint64_t IdAt(uint64_t place) const;  // of the lap, counted from where the job began
+  uint64_t WalkLap();                   // the id at the next place of the lap
   uint64_t WalkAside();
   bool IsLapsTurn() const;
   uint64_t CountInWindow(const Lap& lap) const;
@@ -79,8 +86,11 @@ class Stream {
   StreamSpec spec_;
   uint64_t size_ = 0;
   StreamPlace place_;
-  Permutation order_{1, 0};  // of the lap, once it began
-  Permutation aside_{1, 0};  // of the data set, for what lies outside of the window
+  Permutation order_{1, 0};               // of the lap, once it began
+  Permutation aside_{1, 0};               // of the data set, for what lies outside of the window
+  std::optional<NearestPlaces> nearest_;  // of a set that is small beside the data set
+  uint64_t empty_ = 0;                    // places after those walked that are known to be no item's of the job
+  std::optional<uint64_t> found_;         // what Find() found behind them
 };
 
 // Of the next items of a job, which are for this rank: every world-th. The last batch of an epoch is what is left, so

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lockstep/stage/slices.h"
 #include "lockstep/stage/stream.h"
 
 enum { kReaderNs = 1000 * 1000 * 1000 }; /* for the lock, beyond a limit */
@@ -68,7 +69,7 @@ static int attach_once(struct ls_stage* s, const char* name, int shard, int shar
 }
 
 int ls_stage_attach(const char* name, int shard, int shards, double timeout_s, struct ls_stage** stream) {
-  const int64_t deadline = ls_stage_deadline(timeout_s);
+  const int64_t deadline = ls_wait_deadline(timeout_s);
   const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
   char folder[LS_FOLDER];
   int result = ls_stage_need(stream, "stream");
@@ -81,9 +82,10 @@ int ls_stage_attach(const char* name, int shard, int shards, double timeout_s, s
   struct ls_stage* s = ls_stream_new(-1);
   if (s == NULL) return LS_STAGE_REFUSED;
   while ((result = attach_once(s, name, shard, shards, deadline, folder)) == LS_STAGE_ABSENT &&
-         ls_stage_now_ns() < deadline) {
+         ls_stage_now_ns() < deadline && !ls_slice_over()) {
     nanosleep(&pause, NULL);
   }
+  if (result == LS_STAGE_ABSENT && ls_stage_now_ns() < deadline) result = LS_STAGE_AGAIN;
   ls_stream_give(s, result, stream);
   if (result != LS_STAGE_ABSENT) return result;
   return ls_stage_fail(result, "no stream %s in %s: no writer has opened it in %g s", name, folder, timeout_s);
@@ -196,7 +198,7 @@ static int wait_for_step(struct ls_stage* s, int64_t deadline, double timeout_s)
 }
 
 int ls_stage_next(struct ls_stage* s, double timeout_s, struct ls_stage_step* step) {
-  const int64_t deadline = ls_stage_deadline(timeout_s);
+  const int64_t deadline = ls_wait_deadline(timeout_s);
   int result = ls_stream_owner(s, false);
   if (result == LS_STAGE_OK) result = ls_stage_need(step, "step");
   if (result == LS_STAGE_OK) result = ls_stream_lock(s, deadline + kReaderNs);
@@ -205,6 +207,7 @@ int ls_stage_next(struct ls_stage* s, double timeout_s, struct ls_stage_step* st
   while (slot == NULL && result == LS_STAGE_OK) {
     result = wait_for_step(s, deadline, timeout_s);
     if (result != LS_NOT_LOCKED) slot = oldest_new(s);
+    if (result == LS_STAGE_OK && ls_slice_over()) result = LS_STAGE_AGAIN;
   }
   if (slot != NULL) {
     advance(s, slot->index);

@@ -34,6 +34,7 @@ enum ls_stage_result {
   LS_STAGE_DIED = 5,   /* a writer is gone without closing; one that opens its rank anew goes on */
   LS_STAGE_ABSENT = 6, /* no such stream, or no such step in it (any more) */
   LS_STAGE_SPILL = 7,  /* the step is visible, but the spill file could not take it and ends there */
+  LS_STAGE_AGAIN = 8,  /* only after ls_stage_slices(): the slice is over, and the time is not */
 };
 
 enum ls_stage_dtype {
@@ -65,6 +66,10 @@ struct ls_stage;
 
 /* The text of the last failure in this thread; "" if none. */
 const char* ls_stage_last_error(void);
+/* For a language that must look up while it waits: from now on reserve, linger, attach and next of this thread return
+ * AGAIN after slice_s seconds in which they could do nothing, and are to be called again with the same arguments, the
+ * limit among them, which counts from now on. 0: no slices any more, as at first. */
+void ls_stage_slices(double slice_s);
 
 /* ---- of the simulation, in each of its ranks ---- */
 
@@ -79,8 +84,10 @@ int ls_stage_commit(struct ls_stage*);
 int ls_stage_abandon(struct ls_stage*);
 /* The newest visible step, -1 if none, or no stream: where a simulation that was restarted may go on. */
 int64_t ls_stage_last_step(const struct ls_stage*);
-/* Lossless: waits so long for as many readers as are expected to have come; what they have not taken stays for them.
- * TIMEOUT: fewer came, and what has no reader is gone, and counted. */
+/* Lossless: waits so long for as many readers as are expected to have come. TIMEOUT: fewer came. */
+int ls_stage_linger(struct ls_stage*, double linger_s);
+/* The same, and closes in any case; what readers have not taken stays for them. TIMEOUT: what has no reader is gone,
+ * and counted. */
 int ls_stage_close(struct ls_stage*, double linger_s);
 
 /* ---- of trainers ---- */

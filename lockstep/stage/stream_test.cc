@@ -123,6 +123,36 @@ TEST_F(Stream, LosslessWaitsForReadersWithinItsLimit) {
   ls_stage_detach(reader);
 }
 
+// Each call ends with its slice; the wait ends at its limit, is counted once, and says how long it was.
+TEST_F(Stream, AWaitInSlicesIsOneWait) {
+  ls_stage* writer = Open({.policy = LS_STAGE_LOSSLESS, .k = 2, .spare = 0, .readers = 2, .seed = 0, .spill = nullptr});
+  for (const int64_t step : {0, 1}) EXPECT_EQ(LS_STAGE_OK, Put(writer, step));
+  ls_stage* reader = Attach();
+  for (const int64_t step : {0, 1}) EXPECT_EQ(step, Next(reader));
+  ls_stage* none = nullptr;
+  ls_stage_step step;
+  const std::pair<std::function<int()>, std::string> waits[] = {
+      {[&] { return Begin(writer, 2, 0.2); }, "no room for step 2 in 0.2 s"},
+      {[&] { return ls_stage_next(reader, 0.2, &step); }, "no step after index 1 in 0.2 s"},
+      {[&] { return ls_stage_attach("none", 0, 1, 0.2, &none); }, "no writer has opened it in 0.2 s"},
+      {[&] { return ls_stage_linger(writer, 0.2); }, "closed before 2 readers had come, in 0.2 s: 1 did"}};
+  for (const auto& [wait, text] : waits) {
+    ls_stage_slices(0.02);
+    int slices = 0;
+    const auto in_slices = [&] {
+      while (wait() == LS_STAGE_AGAIN) ++slices;
+    };
+    EXPECT_GE(Seconds(in_slices), 0.2) << text;
+    EXPECT_GT(slices, 0) << text;
+    EXPECT_THAT(ls_stage_last_error(), HasSubstr(text));
+    ls_stage_slices(0);
+    EXPECT_NE(LS_STAGE_AGAIN, wait());
+  }
+  EXPECT_EQ(2U, Facts(reader).writer_waits) << "one in slices, and one at once";
+  EXPECT_EQ(LS_STAGE_TIMEOUT, ls_stage_close(writer, 0));
+  ls_stage_detach(reader);
+}
+
 TEST_F(Stream, LosslessLosesNothingUnderLoad) {
   constexpr int64_t kSteps = 20'000;
   const ls_stage_options how = Options(LS_STAGE_LOSSLESS, 3);

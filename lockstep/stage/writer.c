@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lockstep/stage/slices.h"
 #include "lockstep/stage/stream.h"
 
 static struct ls_slot* slot_of_step(const struct ls_stage* s, int64_t step) {
@@ -92,9 +93,10 @@ static int find_slot(struct ls_stage* s, int64_t step, int64_t deadline, double 
     if (*slot == NULL) *slot = begin_step(s, step);
     if (*slot != NULL) return LS_STAGE_OK;
     if (ls_look_is_due(s) && ls_reap_readers(s)) continue;
-    if (!waited) ++s->head->facts.writer_waits;
+    if (!waited && ls_wait_is_new()) ++s->head->facts.writer_waits;
     waited = true;
     if (ls_stage_now_ns() >= deadline) return no_room(s, step, timeout_s);
+    if (ls_slice_over()) return LS_STAGE_AGAIN;
     result = wait_for_room(s, deadline);
     if (result != LS_STAGE_OK) return result;
   }
@@ -102,7 +104,7 @@ static int find_slot(struct ls_stage* s, int64_t step, int64_t deadline, double 
 }
 
 int ls_stage_reserve(struct ls_stage* s, int64_t step, double timeout_s, void** memory) {
-  const int64_t deadline = ls_stage_deadline(timeout_s);
+  const int64_t deadline = ls_wait_deadline(timeout_s);
   int result = ls_stream_owner(s, true);
   if (result == LS_STAGE_OK) result = ls_stage_need(memory, "memory");
   if (result != LS_STAGE_OK) return result;
@@ -212,8 +214,8 @@ int64_t ls_stage_last_step(const struct ls_stage* s) {
 }
 
 /* Once a reader has come, the file stays for it. */
-static int linger(struct ls_stage* s, double linger_s) {
-  const int64_t deadline = ls_stage_deadline(linger_s);
+static int linger(struct ls_stage* s, double linger_s, bool in_slices) {
+  const int64_t deadline = in_slices ? ls_wait_deadline(linger_s) : ls_stage_deadline(linger_s);
   const struct ls_stream_head* head = s->head;
   if (head->facts.policy != LS_STAGE_LOSSLESS || head->last_step < 0) return LS_STAGE_OK;
   while (__atomic_load_n(&head->readers_ever, __ATOMIC_ACQUIRE) < head->readers_expected) {
@@ -221,16 +223,22 @@ static int linger(struct ls_stage* s, double linger_s) {
       return ls_stage_fail(LS_STAGE_TIMEOUT, "stream %s: closed before %u readers had come, in %g s: %u did",
                            s->segment.head->name, head->readers_expected, linger_s, head->readers_ever);
     }
+    if (in_slices && ls_slice_over()) return LS_STAGE_AGAIN;
     ls_stage_wait(&s->head->freed, __atomic_load_n(&s->head->freed, __ATOMIC_ACQUIRE), deadline, LS_LEASE_NS);
   }
   return LS_STAGE_OK;
+}
+
+int ls_stage_linger(struct ls_stage* s, double linger_s) {
+  const int result = ls_stream_owner(s, true);
+  return result == LS_STAGE_OK ? linger(s, linger_s, true) : result;
 }
 
 int ls_stage_close(struct ls_stage* s, double linger_s) {
   int result = ls_stream_owner(s, true);
   if (result != LS_STAGE_OK) return result;
   ls_handle_close(&s->segment);
-  result = linger(s, linger_s);
+  result = linger(s, linger_s, false);
   __atomic_store_n(&s->self->state, LS_MEMBER_CLOSED, __ATOMIC_RELEASE);
   ls_stage_wake(&s->head->shown);
   ls_segment_depart(&s->segment, s->self, ls_stage_deadline(1.0));

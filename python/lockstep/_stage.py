@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 
-OK, REFUSED, TIMEOUT, ORDER, END, DIED, ABSENT, SPILL = range(8)
+OK, REFUSED, TIMEOUT, ORDER, END, DIED, ABSENT, SPILL, AGAIN = range(9)
 DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint8": 5, "float16": 6}
 DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
 POLICIES = {"lossless": 1, "latest": 2, "reservoir": 3, "replay": 4}
@@ -60,11 +60,13 @@ class Dense(ctypes.Structure):
 
 _SIGNATURES = {
     "ls_stage_last_error": (_text, []),
+    "ls_stage_slices": (None, [_double]),
     "ls_stage_open": (_int, [_text, _int, _int, _int, _int, _pointer, _pointer, _double, _pointer]),
     "ls_stage_reserve": (_int, [_pointer, _i64, _double, _pointer]),
     "ls_stage_commit": (_int, [_pointer]),
     "ls_stage_abandon": (_int, [_pointer]),
     "ls_stage_last_step": (_i64, [_pointer]),
+    "ls_stage_linger": (_int, [_pointer, _double]),
     "ls_stage_close": (_int, [_pointer, _double]),
     "ls_stage_attach": (_int, [_text, _int, _int, _double, _pointer]),
     "ls_stage_look": (_int, [_pointer, _pointer]),
@@ -106,6 +108,23 @@ def library():
     except (OSError, AttributeError) as error:
         raise StageError(f"{error} (LOCKSTEP_STAGE_LIB names the library)") from None
     return found
+
+
+_SLICE_S = 0.1  # an interrupt is seen within it
+
+
+def waits(name, *arguments):
+    """The result of a call that waits."""
+    found = library()
+    call = getattr(found, name)
+    found.ls_stage_slices(_SLICE_S)
+    try:
+        while True:
+            result = call(*arguments)
+            if result != AGAIN:
+                return result
+    finally:
+        found.ls_stage_slices(0.0)
 
 
 def check(result):

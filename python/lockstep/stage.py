@@ -45,7 +45,7 @@ class _Attached:
         self._handle, self._pid = ctypes.c_void_p(), os.getpid()
         self._held, self._closed = 0, False  # views and calls
         self._calls, self._counting = threading.Lock(), threading.RLock()  # neither a release nor close() waits for a next() of another thread
-        _stage.check(_stage.library().ls_stage_attach(name.encode(), shard, shards, timeout_s, ctypes.byref(self._handle)))
+        _stage.check(_stage.waits("ls_stage_attach", name.encode(), shard, shards, timeout_s, ctypes.byref(self._handle)))
         _readers.add(self)
 
     def _require_open(self):
@@ -83,7 +83,7 @@ class _Attached:
         """(the step that this call gives, its memory as a buffer). The step is released when nothing views it any more."""
         at = _stage.StepAt()
         with self._call():
-            _stage.check(getattr(_stage.library(), name)(self._handle, argument, ctypes.byref(at)))
+            _stage.check(_stage.waits(name, self._handle, argument, ctypes.byref(at)))
             buffer = (ctypes.c_char * size).from_address(at.memory)
             with self._counting:
                 self._held += 1
@@ -368,7 +368,7 @@ class Writer:
     def reserve(self, step, timeout_s=None):
         """The memory of this rank's part, to be written until commit()."""
         memory = ctypes.c_void_p()
-        _stage.check(_stage.library().ls_stage_reserve(self._handle, step, self._timeout if timeout_s is None else timeout_s, ctypes.byref(memory)))
+        _stage.check(_stage.waits("ls_stage_reserve", self._handle, step, self._timeout if timeout_s is None else timeout_s, ctypes.byref(memory)))
         self._step, self._late = step, False
         size = self._dtype.itemsize * int(numpy.prod(self._shape))
         return numpy.frombuffer((ctypes.c_char * size).from_address(memory.value), self._dtype).reshape(self._shape)
@@ -407,8 +407,14 @@ class Writer:
 
     def close(self, linger_s=0.0):
         handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            _stage.check(_stage.library().ls_stage_close(handle, linger_s))
+        if not handle:
+            return
+        try:
+            _stage.check(_stage.waits("ls_stage_linger", handle, linger_s))
+        except BaseException:
+            _stage.library().ls_stage_close(handle, 0.0)
+            raise
+        _stage.check(_stage.library().ls_stage_close(handle, 0.0))
 
     def __enter__(self):
         return self

@@ -78,6 +78,9 @@ class Simulate(unittest.TestCase):
         rates = [row["samples_per_s"] for row in found["by_cache"]]
         self.assertEqual(sorted(rates), rates)
         self.assertAlmostEqual(5000, rates[0])  # storage alone: 0.5e9 / 100e3
+        self.assertNotIn("-0.0", answer.stdout)
+        in_step = feed("plan", "--cache-gb", 0, *words, "--jobs", 4, "--json")  # one read and decode, four cuts
+        self.assertAlmostEqual(32 / (1e-3 / 4 + 0.3e-3), json.loads(in_step.stdout)["split"]["samples_per_s"])
         self.assertEqual(2, feed("plan", "--cache-gb", -1, *words).returncode)
         for form in ("--decoded-kb", "--augmented-kb"):
             self.assertEqual(2, feed("plan", "--cache-gb", 100, *words, form, -5).returncode)

@@ -403,7 +403,10 @@ class Feed(unittest.TestCase):
         return str(caught.exception)
 
     def test_what_is_wrong_is_said_in_one_sentence(self):
-        self.assertIn("batch 0: expected 1 to", self.refusal(batch=0))
+        for batch in (0, -1):
+            self.assertIn(f"batch {batch}: expected 1 to 1048576", self.refusal(batch=batch))
+        for seed in (-1, 1 << 64):
+            self.assertIn("seed must be a whole number from 0 to 18446744073709551615, found ", self.refusal(seed=seed))
         self.assertIn("prefetch 1", self.refusal(prefetch=1))
         self.assertIn(f"world 1000: the set has {COUNT} items", self.refusal(world=1000, rank=0))
         self.assertIn("rank 2: expected less than world", self.refusal(world=2, rank=2))

@@ -15,7 +15,7 @@ import wave
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from feed_service import BINARY, Service
+from feed_service import BINARY, Service, await_that
 from range_server import RangeServer
 
 from lockstep.feed import CenterClip, CenterCrop, FeedError, Loader, RandomClip
@@ -154,6 +154,24 @@ class Http(Case):
         self.assertIn("train-003.tar: the server has no such file (status 404)", refused("--data", self.server.url + "train-{002..003}.tar"))
         self.server.kill()
         self.assertRegex(refused("--data", self.server.url + "train-000.tar", "--patience", 0.2), "train-000.tar: http://127.0.0.1:.* failed")
+
+    def test_a_signature_is_sent_and_never_shown(self):
+        pathlib.Path(self.folder, "shards.txt").write_text("".join(f"train-{i:03}.tar?sig=SECRET\n" for i in range(SHARDS)))
+        for data in ("train-000.tar", self.braces, "shards.txt"):
+            with Service(f"{self.server.url}{data}?sig=SECRET", "--patience", 0.2) as service:
+                loader = self.loader(service, transform=[CenterCrop(32, shorter=36)])
+                loader.next_batch()
+                pathlib.Path(self.folder, "train-000.tar").write_bytes(b"\0" * 10240)
+                await_that(lambda: loader.next_batch().skipped)
+                top = subprocess.run([BINARY, "feed", "top", "--once", "--socket", service.socket], capture_output=True, text=True, timeout=30)
+                shown = [service.said(), json.dumps(service.status()), top.stdout]
+            write_shards(self.folder)
+            for text in shown:
+                self.assertIn(data.split("{")[0].removesuffix(".tar"), text)
+                self.assertNotIn("SECRET", text)
+        for data in ("none.tar", "train-{000..000}.tar{2..1}", "train-{1..999999999}.tar", "list.txt"):
+            pathlib.Path(self.folder, "list.txt").write_text("\n")
+            self.assertNotIn("SECRET", refused("--data", f"{self.server.url}{data}?sig=SECRET", "--patience", 0.2))
 
     def test_a_server_without_ranges_is_refused(self):
         class Plain(http.server.SimpleHTTPRequestHandler):

@@ -3,6 +3,7 @@ import contextlib
 import gc
 import math
 import os
+import pathlib
 import shutil
 import signal
 import struct
@@ -285,6 +286,62 @@ class Streams(Room):
                 print("ends", flush=True)
                 """, "ends\n")
             finish()
+
+    def interrupted(self, call):
+        """What a process says that is interrupted while it sleeps in `call`, of a writer w of lossless steps and a reader s of another stream."""
+        script = f"""if True:
+            import numpy
+            from lockstep.stage import Stream, Timeout, Writer
+            s, w = Stream("s"), Writer("w", "float32", (1,), k=1)
+            w.put(0, numpy.zeros(1, "float32"))
+            print("waits", flush=True)
+            try:
+                {call}
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            try:
+                w.close()
+            except Timeout:  # there was no reader
+                pass
+            """
+        child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")},
+                                 stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertEqual("waits\n", child.stdout.readline())
+            while pathlib.Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+                self.assertIsNone(child.poll())
+            child.send_signal(signal.SIGINT)
+            said, _ = child.communicate(timeout=60)
+            self.assertEqual(0, child.returncode)
+            return said
+        finally:
+            child.kill()
+            child.wait()
+
+    def test_an_interrupt_is_seen_while_one_waits(self):
+        with Writer("s", "float32", (3, 5)) as writer:
+            writer.put(0, field(0))
+            for call in ("s.next(), s.next(600)", "Stream('none', timeout_s=600)", "[w.reserve(i, 600) and w.commit() for i in range(1, 9)]",
+                         "w.close(600)"):
+                self.assertEqual("interrupted\n", self.interrupted(call), call)
+
+    def test_what_is_waited_in_slices_is_one_wait(self):
+        with Writer("s", "float32", (3, 5), k=2) as writer:
+            with self.error(Timeout, "no room for step 2 in 0.35 s"):
+                for step in range(3):
+                    writer.put(step, field(step), timeout_s=0.35)
+            with Stream("s") as stream:
+                self.assertEqual(1, stream.counters()["writer_waits"])
+                stream.next(), stream.next()
+                gc.collect()
+                with self.error(Timeout, "no step after index 1 in 0.35 s"):
+                    stream.next(0.35)
+        with self.error(Absent, "no writer has opened it in 0.35 s"):
+            Stream("none", timeout_s=0.35)
+        writer = Writer("s", "float32", (3, 5), readers=2)
+        writer.put(0, field(0))
+        with self.error(Timeout, "closed before 2 readers had come, in 0.35 s: 0 did"):
+            writer.close(0.35)
 
     def test_sample_of_the_reservoir_and_of_the_latest(self):
         for policy in ("reservoir", "latest"):
