@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "lockstep/base/status.h"
 #include "lockstep/trace/worker_clocks.h"
@@ -87,11 +89,45 @@ void AddClocks(const trace::TracedJob& job, Notes& notes) {
       100 * *worst, WorkerText(job, worker / job.pp, worker % job.pp)));
 }
 
+// "3 in step 10, 1 in step 20 and 4 more steps".
+std::string StepsText(const std::map<int64_t, size_t>& rows_in) {
+  std::string text;
+  size_t named = 0;
+  for (const auto& [step, rows] : rows_in) {
+    if (named == kMostNamed) return text + fmt::format(" and {} more steps", rows_in.size() - named);
+    text += fmt::format("{}{} in step {}", named++ == 0 ? "" : ", ", rows, step);
+  }
+  return text;
+}
+
+void AddPutBack(const trace::TracedJob& job, Notes& notes) {
+  for (const trace::Counter& counter : job.counters)
+    if (counter.name == trace::kLostRowsLeftOut)
+      notes.texts.push_back(
+          fmt::format("{} ops that lanes lack are not put back: with them the trace fits no schedule", counter.count));
+  if (job.put_back.empty()) return;
+  std::map<std::pair<int, int>, std::map<int64_t, size_t>> rows_of;  // by dp and stage, by step
+  size_t all = 0;
+  for (uint32_t op = 0; op < job.ops.size(); ++op)
+    for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
+      if (!trace::IsPutBack(job, job.graph.Cell(op, lane))) continue;
+      ++rows_of[{job.lanes[lane].dp, job.ops[op].stage}][job.lanes[lane].step];
+      ++all;
+    }
+  std::vector<std::string> workers;
+  for (const auto& [place, rows_in] : rows_of)
+    workers.push_back(fmt::format("{} {}", WorkerText(job, place.first, place.second), StepsText(rows_in)));
+  notes.texts.push_back(
+      fmt::format("{} rows that the tracer lost are put back where other rows say, of {} of {} workers: {}", all,
+                  workers.size(), job.dp * job.pp, Listed(workers)));
+}
+
 }  // namespace
 
 Notes NotesOf(const trace::TracedJob& job) {
   Notes notes;
   AddAbsent(job, notes);
+  AddPutBack(job, notes);
   AddClocks(job, notes);
   return notes;
 }

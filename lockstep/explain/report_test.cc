@@ -92,6 +92,22 @@ TEST_P(OffClock, OfAStageIsToldAndIsNoLink) {
 }
 INSTANTIATE_TEST_SUITE_P(Offsets, OffClock, testing::Values(0.5, -0.5));
 
+// A lost collective ends when the others' do by the clock of its own worker.
+TEST(Report, AClockThatIsOffIsToldWhereRowsAreLost) {
+  trace::StragglerRows rows = synth::Generate(kShape, {kSlow}, 1).value();
+  const Explained right = Explain(rows);
+  EachRow(rows, [](trace::StragglerRow& row) { row.start += row.dp == 3 && row.stage == 1 ? 0.5F : 0; });
+  size_t number = 0;
+  for (auto& piece : rows.pieces)
+    std::erase_if(piece,
+                  [&](const trace::StragglerRow& row) { return row.dp == 3 && row.stage == 1 && ++number % 23 == 0; });
+  const Json report = Explain(std::move(rows)).report();
+  EXPECT_EQ(report["verdict"], right.report()["verdict"]);
+  EXPECT_NEAR(report["slowdown"].get<double>(), right.analysis().slowdown(), 0.005);
+  EXPECT_EQ(report["causes"].size(), 1U);
+  EXPECT_EQ(report["counters"]["clocks_off"], 1);
+}
+
 // No one offset of a step puts it right.
 TEST(Report, AClockThatJumpsWithinStepsMakesNoLinkSlow) {
   trace::StragglerRows rows = synth::Generate(kShape, {}, 1).value();
@@ -177,6 +193,17 @@ TEST(Report, TellsOfAWorkerWhoseStepsAreOthers) {
                                      HasSubstr("and 1 more")));
   EXPECT_EQ(report["causes"][0]["suspects"][0]["dp"], 0);
   EXPECT_EQ(NotesOf(Explain(synth::Generate(kShape, {kSlow}, 1).value()).report()), "[]");
+}
+
+TEST(Report, NamesWhoseRowsArePutBack) {
+  auto rows = synth::Generate(kShape, {kSlow}, 1).value();
+  for (auto& piece : rows.pieces)
+    std::erase_if(piece, [](const trace::StragglerRow& row) {
+      return row.dp == 1 && row.stage == 0 && row.step % 2 == 1 && row.type == trace::OpType::kForwardCompute &&
+             row.sequence == 2;
+    });
+  EXPECT_THAT(NotesOf(Explain(std::move(rows)).report()),
+              AllOf(HasSubstr("rows that the tracer lost are put back"), HasSubstr("(dp 1, stage 0) 1 in step 1, ")));
 }
 
 TEST(Report, AWorkerThatCountsItsStepsFromAnotherNumberMakesNoCause) {

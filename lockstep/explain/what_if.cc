@@ -44,7 +44,7 @@ std::vector<double> IdealDurations(const trace::TracedJob& job, size_t threads) 
     const auto each = [&](const auto& take) {
       for (const uint32_t op : ops[i])
         for (size_t cell = job.graph.Cell(op, 0); cell < job.graph.Cell(op, job.lanes.size()); ++cell)
-          if (!job.graph.IsAbsent(cell)) take(job.transfers[cell] - trace::DataWaitOf(job, cell));
+          if (trace::IsRecorded(job, cell)) take(job.transfers[cell] - trace::DataWaitOf(job, cell));
     };
     const auto mean = [&] {
       double sum = 0, count = 0;

@@ -1,158 +1,112 @@
 #include "lockstep/trace/lost_rows.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <map>
-#include <utility>
+#include <array>
+#include <optional>
 
-#include "lockstep/base/median.h"
+#include "lockstep/base/parallel.h"
+#include "lockstep/trace/lost_row_times.h"
 
 namespace lockstep::trace {
 namespace {
 
-constexpr size_t kMostDonors = 5, kAround = 4;  // lanes; steps, or ranks, to either side
+size_t DirectionOf(OpType type) {
+  return type == OpType::kForwardCompute || type == OpType::kForwardSend || type == OpType::kForwardRecv ? 0 : 1;
+}
+
+double Share(uint32_t count, OpSpan of) { return static_cast<double>(count) / static_cast<double>(of.size()); }
 
 class Finder {
  public:
-  explicit Finder(const RecordedTimes& recorded)
-      : recorded_(recorded), width_(recorded.lanes.size()), share_(width_), first_donors_(recorded.ops.size()) {
-    for (uint32_t op = 0; op < recorded.ops.size(); ++op) ++count_[Place(op)];
-    for (uint32_t op = 0; op < recorded.ops.size(); ++op)
-      for (uint32_t lane = 0; lane < width_; ++lane) {
-        if (!Has(op, lane)) continue;
-        if (IsPass(recorded.ops[op].type)) share_[lane] = std::max(share_[lane], ShareUpTo(op));
-        if (first_donors_[op].size() < kMostDonors) first_donors_[op].push_back(lane);
-      }
+  Finder(const RecordedTimes& recorded, size_t threads)
+      : recorded_(recorded),
+        index_(recorded.ops),
+        somebody_(recorded.ops.size() * recorded.steps()),
+        count_(index_.places() * recorded.lanes.size()),
+        share_(recorded.lanes.size()),
+        directions_(recorded.lanes.size()) {
+    ParallelFor(index_.places(), threads, [&](size_t place, size_t /*worker*/) { Survey(place); });
+    for (size_t place = 0; place < index_.places(); ++place) AddShares(place);
   }
 
-  std::vector<LostRow> Find() {
+  std::vector<LostRow> Find(size_t threads) const {
+    const LostRowTimes times(recorded_, index_);
+    std::vector<std::vector<LostRow>> found(static_cast<size_t>(index_.stages()) * recorded_.steps());
+    ParallelFor(found.size(), threads, [&](size_t i, size_t /*worker*/) {
+      const auto stage = static_cast<int>(i / recorded_.steps());
+      const size_t step = i % recorded_.steps();
+      for (uint32_t lane = recorded_.first_lane[step]; lane < recorded_.first_lane[step + 1]; ++lane)
+        OfWorker(stage, step, lane, times, found[i]);
+    });
     std::vector<LostRow> lost;
-    for (uint32_t first = 0; first < recorded_.ops.size(); first = stage_end_) {
-      stage_first_ = stage_end_ = first;
-      while (stage_end_ < recorded_.ops.size() && recorded_.ops[stage_end_].stage == recorded_.ops[first].stage)
-        ++stage_end_;
-      for (set_ = 0; set_ + 1 < recorded_.first_lane.size(); ++set_)
-        for (uint32_t lane = recorded_.first_lane[set_]; lane < recorded_.first_lane[set_ + 1]; ++lane)
-          OfWorker(lane, lost);
-    }
+    for (const auto& some : found) lost.insert(lost.end(), some.begin(), some.end());
     return lost;
   }
 
  private:
-  using StageType = std::pair<int, OpType>;
-  StageType Place(uint32_t op) const { return {recorded_.ops[op].stage, recorded_.ops[op].type}; }
-  bool Has(uint32_t op, uint32_t lane) const { return !std::isnan(recorded_.starts[op * width_ + lane]); }
-  float Start(uint32_t op, uint32_t lane) const { return recorded_.starts[op * width_ + lane]; }
-  float End(uint32_t op, uint32_t lane) const { return recorded_.ends[op * width_ + lane]; }
-  // How far the longest lanes are with that one of its kind.
-  double ShareUpTo(uint32_t op) const { return (recorded_.ops[op].sequence + 1.0) / count_.at(Place(op)); }
+  // Who has what of the ops of a type and stage.
+  void Survey(size_t place) {
+    const OpSpan span = index_.Of(place);
+    for (uint32_t op = span.first; op < span.last; ++op)
+      for (size_t step = 0; step < recorded_.steps(); ++step)
+        for (uint32_t lane = recorded_.first_lane[step]; lane < recorded_.first_lane[step + 1]; ++lane) {
+          if (!recorded_.Has(op, lane)) continue;
+          somebody_[op * recorded_.steps() + step] = 1;
+          count_[place * recorded_.lanes.size() + lane] = op + 1 - span.first;
+        }
+  }
 
-  bool IsLost(uint32_t op, uint32_t lane) const {
+  void AddShares(size_t place) {
+    const OpSpan span = index_.Of(place);
+    if (span.size() == 0 || !IsPass(recorded_.ops[span.first].type)) return;
+    for (uint32_t lane = 0; lane < recorded_.lanes.size(); ++lane) {
+      const uint32_t count = CountOf(place, lane);
+      share_[lane] = std::max(share_[lane], Share(count, span));
+      if (count > 0) directions_[lane][DirectionOf(recorded_.ops[span.first].type)] = true;
+    }
+  }
+
+  uint32_t CountOf(size_t place, uint32_t lane) const { return count_[place * recorded_.lanes.size() + lane]; }
+
+  bool IsLost(uint32_t op, size_t step, uint32_t lane) const {
     constexpr double kRounding = 1e-9;
     const OpType type = recorded_.ops[op].type;
-    if (Has(op, lane) || type == OpType::kGc) return false;
-    if (IsPass(type) || IsTransfer(type)) return ShareUpTo(op) <= share_[lane] + kRounding;
-    for (uint32_t other = recorded_.first_lane[set_]; other < recorded_.first_lane[set_ + 1]; ++other)
-      if (Has(op, other)) return true;
-    return false;
+    if (recorded_.Has(op, lane) || type == OpType::kGc) return false;
+    const bool somebody = somebody_[op * recorded_.steps() + step] != 0;
+    if (!IsPass(type) && !IsTransfer(type)) return somebody;
+    const size_t place = OpIndex::Place(recorded_.ops[op]);
+    const uint32_t number = op + 1 - index_.Of(place).first;
+    if (number < CountOf(place, lane)) return true;
+    // How far the longest lanes are with that one of its kind.
+    if (Share(number, index_.Of(place)) > share_[lane] + kRounding) return false;
+    const bool alone = recorded_.first_lane[step + 1] - recorded_.first_lane[step] == 1;
+    return alone ? directions_[lane][DirectionOf(type)] : somebody;
   }
 
-  void OfWorker(uint32_t lane, std::vector<LostRow>& lost) const {
+  void OfWorker(int stage, size_t step, uint32_t lane, const LostRowTimes& times, std::vector<LostRow>& lost) const {
     std::vector<uint32_t> ops;
     size_t there = 0;
-    for (uint32_t op = stage_first_; op < stage_end_; ++op) {
-      if (Has(op, lane)) ++there;
-      if (IsLost(op, lane)) ops.push_back(op);
+    for (uint32_t op = index_.OfStage(stage).first; op < index_.OfStage(stage).last; ++op) {
+      if (recorded_.Has(op, lane)) ++there;
+      if (IsLost(op, step, lane)) ops.push_back(op);
     }
-    if (ops.size() > there) return;
-    for (const uint32_t op : ops) lost.push_back(Placed(op, lane));
-  }
-
-  std::vector<uint32_t> Donors(uint32_t op, uint32_t lane) const {
-    std::vector<uint32_t> donors;
-    const auto take = [&](size_t one) {
-      if (donors.size() < kMostDonors && Has(op, static_cast<uint32_t>(one)))
-        donors.push_back(static_cast<uint32_t>(one));
-    };
-    const auto same_rank = [&](size_t set) {
-      for (uint32_t one = recorded_.first_lane[set]; one < recorded_.first_lane[set + 1]; ++one)
-        if (recorded_.lanes[one].dp == recorded_.lanes[lane].dp) take(one);
-    };
-    for (size_t away = 1; away <= kAround; ++away) {
-      if (set_ >= away) same_rank(set_ - away);
-      if (set_ + away + 1 < recorded_.first_lane.size()) same_rank(set_ + away);
-    }
-    for (size_t away = 1; away <= kAround; ++away) {
-      if (lane >= recorded_.first_lane[set_] + away) take(lane - away);
-      if (lane + away < recorded_.first_lane[set_ + 1]) take(lane + away);
-    }
-    return donors.empty() ? first_donors_[op] : donors;
-  }
-
-  // Where a moment of the donor would be in the lane, by the nearest begin or end that both have.
-  float Moved(uint32_t op, float moment, uint32_t donor, uint32_t lane) const {
-    float nearest = std::numeric_limits<float>::infinity(), moved = moment;
-    const auto anchor = [&](float there, float here) {
-      if (std::abs(moment - there) >= nearest) return;
-      nearest = std::abs(moment - there);
-      moved = here + (moment - there);
-    };
-    for (uint32_t other = stage_first_; other < stage_end_; ++other) {
-      if (other == op || !Has(other, lane) || !Has(other, donor)) continue;
-      anchor(Start(other, donor), Start(other, lane));
-      anchor(End(other, donor), End(other, lane));
-    }
-    return moved;
-  }
-
-  // What the other passes of its kind take there, s; no pause shows in a row that nobody has.
-  float UsualPass(uint32_t op, uint32_t lane) const {
-    std::vector<float> durations;
-    for (uint32_t other = stage_first_; other < stage_end_; ++other)
-      if (Place(other) == Place(op) && other != op && Has(other, lane))
-        durations.push_back(End(other, lane) - Start(other, lane));
-    return durations.empty() ? std::numeric_limits<float>::infinity() : LowerMedian(std::move(durations));
-  }
-
-  // Passes of a stage run one after the other: what the donor did next before and behind bounds it.
-  void Bound(uint32_t op, uint32_t donor, LostRow& row) const {
-    float before = -std::numeric_limits<float>::infinity(), behind = -before;
-    float after = before, until = behind;  // of the lane
-    for (uint32_t other = stage_first_; other < stage_end_; ++other) {
-      if (other == op || !IsPass(recorded_.ops[other].type) || !Has(other, row.lane) || !Has(other, donor)) continue;
-      const float start = Start(other, donor);
-      if (start < Start(op, donor) && start > before) before = start, after = End(other, row.lane);
-      if (start > Start(op, donor) && start < behind) behind = start, until = Start(other, row.lane);
-    }
-    row.start = std::max(row.start, after);
-    row.end = std::max(row.start, std::min({row.end, until, row.start + UsualPass(op, row.lane)}));
-  }
-
-  LostRow Placed(uint32_t op, uint32_t lane) const {
-    std::vector<float> starts, ends;
-    const std::vector<uint32_t> donors = Donors(op, lane);
-    for (const uint32_t donor : donors) {
-      starts.push_back(Moved(op, Start(op, donor), donor, lane));
-      ends.push_back(Moved(op, End(op, donor), donor, lane));
-    }
-    LostRow row{op, lane, LowerMedian(starts), LowerMedian(ends)};
-    row.end = std::max(row.start, row.end);
-    if (IsPass(recorded_.ops[op].type)) Bound(op, donors.front(), row);
-    return row;
+    if (ops.empty() || ops.size() >= there) return;
+    const std::vector<LostRow> placed = times.Of(stage, step, lane, ops);
+    lost.insert(lost.end(), placed.begin(), placed.end());
   }
 
   const RecordedTimes& recorded_;
-  const size_t width_;
-  std::map<StageType, int> count_;                   // of ops
-  std::vector<double> share_;                        // [lane]: how far it is with its passes
-  std::vector<std::vector<uint32_t>> first_donors_;  // [op]: some lanes that have it
-  uint32_t stage_first_ = 0, stage_end_ = 0;         // the ops of the stage that is looked at
-  size_t set_ = 0;                                   // the step that is looked at
+  const OpIndex index_;
+  std::vector<uint8_t> somebody_;                // [op][step]: some rank has it
+  std::vector<uint32_t> count_;                  // [stage and type][lane]: up to the last that it has
+  std::vector<double> share_;                    // [lane]: how far it is with its passes
+  std::vector<std::array<bool, 2>> directions_;  // [lane]: has passes forward, backward
 };
 
 }  // namespace
 
-std::vector<LostRow> FindLostRows(const RecordedTimes& recorded) { return Finder(recorded).Find(); }
+std::vector<LostRow> FindLostRows(const RecordedTimes& recorded, size_t threads) {
+  return Finder(recorded, threads).Find(threads);
+}
 
 }  // namespace lockstep::trace

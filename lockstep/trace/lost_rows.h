@@ -4,31 +4,26 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "lockstep/trace/traced_job.h"
+#include "lockstep/trace/recorded_times.h"
 
 namespace lockstep::trace {
-
-// What was recorded: [op * lanes + lane], s; NaN: no row. Ops of a stage stand together.
-struct RecordedTimes {
-  std::span<const JobOp> ops;
-  std::span<const JobLane> lanes;
-  std::span<const uint32_t> first_lane;  // of each step, and one past the last
-  std::vector<float> starts, ends;
-};
 
 struct LostRow {
   uint32_t op = 0, lane = 0;
   float start = 0, end = 0;  // s
 };
 
-// Lost is a pass or a transfer where its lane goes on to a later one, and a collective or an optimizer that another
-// rank has in the same step; not a pause (gc), and nothing where more of a worker's rows of the step are lost than are
-// there. A lane with fewer microbatches has lost nothing. It began, and ended, as far from the nearest begin or end of
-// its worker as in other lanes: of the same rank in the steps around, then of other ranks of the step (median); a pass
-// takes no longer than others of its worker there. Cost: that of the lost rows, each by the ops of its stage.
-std::vector<LostRow> FindLostRows(const RecordedTimes& recorded);
+// Lost is a collective or an optimizer that another rank has in the same step, and a pass or a transfer
+// - where its worker has a later one of its type in the step, or
+// - where its lane has passes that go as far in the step, and another rank has that op in it (in a step of one rank:
+// its
+//   lane has passes of that direction),
+// if it was within what was recorded of the step (lost_row_times.h). So nothing is lost where a lane has fewer
+// microbatches, where a step has no backward pass, and before and behind a window of profiling that begins or ends in
+// the middle of a step; nor a pause (gc); nor where as many of a worker's rows of the step would be lost as are there.
+// The same on any number of threads. Cost: cells, and for each lost row a search among the ops of its stage.
+std::vector<LostRow> FindLostRows(const RecordedTimes& recorded, size_t threads = 1);
 
 }  // namespace lockstep::trace

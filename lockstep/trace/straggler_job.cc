@@ -13,6 +13,7 @@
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/lost_rows.h"
 #include "lockstep/trace/pipeline.h"
+#include "lockstep/trace/row_numbers.h"
 #include "lockstep/trace/unknown_transfers.h"
 #include "lockstep/trace/worker_clocks.h"
 
@@ -76,7 +77,7 @@ struct LaneTable {
   std::vector<int64_t> steps;
   std::vector<uint32_t> first_lane;
   std::vector<std::vector<uint32_t>> lane_of;  // [index of the step in the rows][dp]
-  std::vector<uint32_t> rows;                  // of each lane
+  std::vector<uint32_t> rows, recorded_rows;   // of each lane: with those that are put back, without
 };
 
 // Leaves out steps of which there is no forward or backward compute, as where a trace ends in the middle of one: they
@@ -138,15 +139,24 @@ LaneTable Lanes(const StragglerRows& rows, int dp, size_t threads) {
     }
   }
   table.first_lane.push_back(static_cast<uint32_t>(table.lanes.size()));
+  table.recorded_rows = table.rows;
   return table;
 }
 
-// Adds the rows that were lost where the others tell of them. Answers (op, lane) of each.
-std::vector<LostRow> PutBackLostRows(StragglerRows& rows, OpTable& table, LaneTable& lanes) {
+// The step of each lane: its index in the rows.
+std::vector<uint32_t> StepsOf(const LaneTable& lanes) {
+  std::vector<uint32_t> step_of(lanes.lanes.size());
+  for (uint32_t step = 0; step < lanes.lane_of.size(); ++step)
+    for (const uint32_t lane : lanes.lane_of[step])
+      if (lane < step_of.size()) step_of[lane] = step;
+  return step_of;
+}
+
+// Adds the rows that were lost where the others tell of them, as a last piece.
+std::vector<LostRow> PutBackLostRows(StragglerRows& rows, OpTable& table, LaneTable& lanes, size_t threads) {
   const size_t ops = table.ops().size(), width = lanes.lanes.size();
-  if (rows.size() >= ops * width) return {};
   RecordedTimes recorded{table.ops(), lanes.lanes, lanes.first_lane, std::vector<float>(ops * width, kMissing),
-                         std::vector<float>(ops * width)};
+                         std::vector<float>(ops * width, kMissing)};
   std::vector<const StragglerRow*> like(ops);
   for (const auto& piece : rows.pieces)
     for (const StragglerRow& row : piece) {
@@ -155,23 +165,52 @@ std::vector<LostRow> PutBackLostRows(StragglerRows& rows, OpTable& table, LaneTa
       recorded.ends[cell] = row.start + row.duration;
       like[table.Of(row)] = &row;
     }
-  std::vector<uint32_t> step_of(width);  // its index in the rows
-  for (uint32_t step = 0; step < lanes.lane_of.size(); ++step)
-    for (const uint32_t lane : lanes.lane_of[step])
-      if (lane < width) step_of[lane] = step;
-  const bool some_whole = std::find(lanes.rows.begin(), lanes.rows.end(), ops) != lanes.rows.end();
+  const std::vector<uint32_t> step_of = StepsOf(lanes);
   std::vector<StragglerRow> back;
-  std::vector<LostRow> all = FindLostRows(recorded);
+  std::vector<LostRow> all = FindLostRows(recorded, threads);
   for (const LostRow& lost : all) {
     StragglerRow& row = back.emplace_back(*like[lost.op]);
     row.step = step_of[lost.lane];
     row.dp = static_cast<uint16_t>(lanes.lanes[lost.lane].dp);
     row.start = lost.start;
     row.duration = lost.end - lost.start;
-    if (!some_whole) ++lanes.rows[lost.lane];  // else the order is told by a lane that was recorded whole
   }
+  if (all.empty()) return all;
   rows.pieces.push_back(std::move(back));
+  // Else the order is told by a lane that was recorded whole.
+  if (std::find(lanes.rows.begin(), lanes.rows.end(), ops) == lanes.rows.end())
+    for (const LostRow& lost : all) ++lanes.rows[lost.lane];
   return all;
+}
+
+std::vector<RenumberedRow> RenumberRows(StragglerRows& rows, OpTable& table, const LaneTable& lanes, size_t threads) {
+  const size_t width = lanes.lanes.size();
+  NumberedRows numbered{table.ops(), lanes.lanes, lanes.first_lane,
+                        std::vector<StragglerRow*>(table.ops().size() * width)};
+  for (auto& piece : rows.pieces)
+    for (StragglerRow& row : piece) numbered.rows[table.Of(row) * width + lanes.lane_of[row.step][row.dp]] = &row;
+  return Renumber(std::move(numbered), threads);
+}
+
+struct Mends {
+  std::vector<RenumberedRow> renumbered;
+  std::vector<LostRow> put_back;
+  bool refused = false;  // with them the rows fit no schedule, so they were taken back
+};
+
+Mends MendRows(StragglerRows& rows, OpTable& table, LaneTable& lanes, size_t threads) {
+  Mends mends;
+  if (rows.size() >= table.ops().size() * lanes.lanes.size()) return mends;
+  mends.renumbered = RenumberRows(rows, table, lanes, threads);
+  mends.put_back = PutBackLostRows(rows, table, lanes, threads);
+  return mends;
+}
+
+void TakeBack(Mends& mends, StragglerRows& rows, LaneTable& lanes) {
+  for (const RenumberedRow& one : mends.renumbered) one.row->sequence = one.sequence;
+  if (!mends.put_back.empty()) rows.pieces.pop_back();
+  lanes.rows = lanes.recorded_rows;
+  mends = {.renumbered = {}, .put_back = {}, .refused = true};
 }
 
 // When each step begins and how long it takes. An op that is lost in a slow step would else seem to come early.
@@ -233,6 +272,15 @@ ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTab
     lane.ends[op] = static_cast<float>(ends[op] / std::max(seen[op], 1U));
   }
   return lane;
+}
+
+absl::StatusOr<graph::OpGraphBuilder::Built> GraphOf(const StragglerRows& rows, OpTable& table, const LaneTable& lanes,
+                                                     const StragglerMeta& meta) {
+  const ReferenceLane reference = Reference(rows, table, lanes);
+  graph::OpGraphBuilder builder;
+  for (size_t op = 0; op < table.ops().size(); ++op) builder.AddOp();
+  LS_RETURN_IF_ERROR(AddPipelineRules(reference, meta, builder));
+  return builder.Build(lanes.first_lane, [&](uint32_t op) { return NameOf(table.ops()[op]); });
 }
 
 // Moves the rows into starts and durations. Answers how many places are left empty.
@@ -301,13 +349,13 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   LS_RETURN_IF_ERROR(CheckSize(rows, meta.dp));
   LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows, threads));
   LaneTable lanes = Lanes(rows, meta.dp, threads);
-  const std::vector<LostRow> lost = PutBackLostRows(rows, table, lanes);
-  const ReferenceLane reference = Reference(rows, table, lanes);
-  graph::OpGraphBuilder builder;
-  for (size_t op = 0; op < table.ops().size(); ++op) builder.AddOp();
-  LS_RETURN_IF_ERROR(AddPipelineRules(reference, meta, builder));
-  LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built,
-                      builder.Build(std::move(lanes.first_lane), [&](uint32_t op) { return NameOf(table.ops()[op]); }));
+  Mends mends = MendRows(rows, table, lanes, threads);
+  absl::StatusOr<graph::OpGraphBuilder::Built> graph = GraphOf(rows, table, lanes, meta);
+  if (!graph.ok() && !(mends.put_back.empty() && mends.renumbered.empty())) {
+    TakeBack(mends, rows, lanes);
+    graph = GraphOf(rows, table, lanes, meta);
+  }
+  LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built, std::move(graph));
 
   TracedJob job;
   job.name = meta.trial_name;
@@ -325,16 +373,17 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   NameKinds(job);
   Count(job.counters, "steps_without_compute", idle_steps);
   Count(job.counters, "absent_ranks", job.steps.size() * static_cast<size_t>(job.dp) - job.lanes.size());
-  Count(job.counters, "absent_ops", lost.size() + missing);
-  Count(job.counters, "lost_rows_put_back", lost.size());
+  Count(job.counters, "absent_ops", mends.put_back.size() + missing);
+  Count(job.counters, "lost_rows_put_back", mends.put_back.size());
+  Count(job.counters, "rows_renumbered", mends.renumbered.size());
+  Count(job.counters, kLostRowsLeftOut, mends.refused ? missing : 0);
   MarkAbsent(job, missing);
+  if (!mends.put_back.empty()) job.put_back.resize(job.starts.size());
+  for (const LostRow& one : mends.put_back) job.put_back[job.graph.Cell(built.number[one.op], one.lane)] = 1;
   TimeSteps(job, threads);
   MeasureParts(job, threads);
   MendClocks(job, threads);
-  std::vector<size_t> put_back;
-  for (const LostRow& one : lost) put_back.push_back(job.graph.Cell(built.number[one.op], one.lane));
-  std::sort(put_back.begin(), put_back.end());
-  BoundUnknownTransfers(job, put_back);
+  BoundUnknownTransfers(job);
   return job;
 }
 

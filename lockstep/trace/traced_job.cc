@@ -16,7 +16,10 @@ constexpr float kBelowZero = -0.01F;
 // digit.
 class Parts {
  public:
-  explicit Parts(TracedJob& job) : job_(job), width_(job.lanes.size()), row_(width_), scratch_(width_) {}
+  explicit Parts(TracedJob& job)
+      : job_(job), width_(job.lanes.size()), some_put_back_(!job.put_back.empty()), row_(width_), scratch_(width_) {
+    if (some_put_back_) recorded_.resize(width_);
+  }
 
   void Compute(const graph::Unit& unit) {
     if (unit.synchronised) Transfer(unit);
@@ -26,20 +29,26 @@ class Parts {
   uint64_t negative_delays() const { return negative_delays_; }
 
  private:
-  // From the last member's start to the own end.
-  void Transfer(const graph::Unit& unit) {
-    std::fill(row_.begin(), row_.end(), -std::numeric_limits<float>::infinity());
+  // [lane]: when the last member began; -infinity: none did, of those to count.
+  template <typename Counts>
+  void LastStarts(const graph::Unit& unit, const Counts& counts, std::vector<float>& row) {
+    std::fill(row.begin(), row.end(), -std::numeric_limits<float>::infinity());
     for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
       for (size_t lane = 0; lane < width_; ++lane)
-        if (!job_.graph.IsAbsent(op * width_ + lane))
-          row_[lane] = std::max(row_[lane], job_.starts[op * width_ + lane]);
-    graph::SpreadLargest<float>(job_.graph, unit.scope, 0, job_.graph.first_lane, row_, scratch_.data());
+        if (counts(op * width_ + lane)) row[lane] = std::max(row[lane], job_.starts[op * width_ + lane]);
+    graph::SpreadLargest<float>(job_.graph, unit.scope, 0, job_.graph.first_lane, row, scratch_.data());
+  }
+
+  // From the last member's start to the own end.
+  void Transfer(const graph::Unit& unit) {
+    LastStarts(unit, [this](size_t cell) { return !job_.graph.IsAbsent(cell); }, row_);
+    if (some_put_back_) LastStarts(unit, [this](size_t cell) { return IsRecorded(job_, cell); }, recorded_);
     for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
       for (size_t lane = 0; lane < width_; ++lane) {
         const size_t cell = op * width_ + lane;
         if (job_.graph.IsAbsent(cell)) continue;
-        const float transfer = (job_.starts[cell] + job_.durations[cell]) - row_[lane];
-        job_.transfers[cell] = Mended(transfer, negative_transfers_);
+        const float end = job_.starts[cell] + job_.durations[cell];
+        job_.transfers[cell] = Mended(end - row_[lane], IsTold(cell, lane, end), negative_transfers_);
       }
   }
 
@@ -51,31 +60,43 @@ class Parts {
     else
       std::copy_n(job_.busy_until.begin() + static_cast<std::ptrdiff_t>(width_) * job_.ops[op].stage, width_,
                   row_.begin());
+    if (some_put_back_) recorded_ = row_;
     bool first = true;
     for (const uint32_t before : job_.graph.DependenciesOf(op)) {
       for (size_t lane = 0; lane < width_; ++lane) {
         const size_t cell = before * width_ + lane;
         const float end = job_.starts[cell] + job_.durations[cell];
         row_[lane] = first ? end : std::max(row_[lane], end);
+        if (some_put_back_ && !IsPutBack(job_, cell)) recorded_[lane] = std::max(recorded_[lane], end);
       }
       first = false;
     }
     for (size_t lane = 0; lane < width_; ++lane) {
       const size_t cell = op * width_ + lane;
-      if (!job_.graph.IsAbsent(cell)) job_.delays[cell] = Mended(job_.starts[cell] - row_[lane], negative_delays_);
+      if (job_.graph.IsAbsent(cell)) continue;
+      const float start = job_.starts[cell];
+      job_.delays[cell] = Mended(start - row_[lane], IsTold(cell, lane, start), negative_delays_);
     }
   }
 
+  // Whether a moment of the cell is below zero by what was recorded alone: a row that was put back is no word of
+  // clocks.
+  bool IsTold(size_t cell, size_t lane, float moment) const {
+    return !some_put_back_ || (!IsPutBack(job_, cell) && moment - recorded_[lane] <= kBelowZero);
+  }
+
   // IsMended knows it by its sign.
-  static float Mended(float value, uint64_t& counter) {
+  static float Mended(float value, bool told, uint64_t& counter) {
     if (value > kBelowZero) return value;
+    if (!told) return 0.0F;
     ++counter;
     return -0.0F;
   }
 
   TracedJob& job_;
   const size_t width_;
-  std::vector<float> row_, scratch_;
+  const bool some_put_back_;
+  std::vector<float> row_, recorded_, scratch_;  // recorded_: as row_, without what was put back
   uint64_t negative_transfers_ = 0, negative_delays_ = 0;
 };
 

@@ -24,6 +24,9 @@ namespace lockstep::trace {
 // absent ranks nothing was given, and others may have waited for them.
 inline constexpr char kRanksWithoutPeers[] = "ranks_without_peers", kAbsentRanks[] = "absent_ranks";
 
+// Counter: ops that lanes lack, of a trace that fits no schedule once lost rows are put back; so none is.
+inline constexpr char kLostRowsLeftOut[] = "lost_rows_left_out";
+
 struct JobOp {
   OpType type;
   int stage;
@@ -62,7 +65,9 @@ struct TracedJob {
   std::vector<float> starts, durations;
   std::vector<float> transfers;  // of communication; of compute, its duration
   std::vector<float> delays;
-  std::vector<float> step_times;  // of each lane set: last end - first start
+  // [op * lanes + lane] = 1: the row was lost, and is put back where others say. Empty: none.
+  std::vector<uint8_t> put_back;
+  std::vector<float> step_times;  // of each lane set: last end - first start, of what was recorded
   // [stage * lanes + lane], s since the begin of the step: until then its rank was at the step before, which is no
   // delay. Empty: not told.
   std::vector<float> busy_until;
@@ -79,6 +84,11 @@ struct TracedJob {
 
 // Counters of MeasureParts.
 inline constexpr std::string_view kNegativeTransfers = "negative_transfers", kNegativeDelays = "negative_delays";
+
+// Of a cell.
+inline bool IsPutBack(const TracedJob& job, size_t cell) { return !job.put_back.empty() && job.put_back[cell] != 0; }
+
+inline bool IsRecorded(const TracedJob& job, size_t cell) { return !job.graph.IsAbsent(cell) && !IsPutBack(job, cell); }
 
 // s; of a cell.
 inline float DataWaitOf(const TracedJob& job, size_t cell) {

@@ -13,19 +13,16 @@ bool HasAllLanes(const TracedJob& job, size_t set) {
 }
 
 bool LacksNothing(const TracedJob& job) {
-  return job.graph.absent.empty() && job.lanes.size() == job.steps.size() * static_cast<size_t>(job.dp);
+  return job.graph.absent.empty() && job.put_back.empty() &&
+         job.lanes.size() == job.steps.size() * static_cast<size_t>(job.dp);
 }
 
 // [lane]: 1: a member of the unit's group there was not recorded.
-std::vector<float> LanesThatLack(const TracedJob& job, const std::vector<size_t>& put_back, const graph::Unit& unit) {
+std::vector<float> LanesThatLack(const TracedJob& job, const graph::Unit& unit) {
   std::vector<float> lacks(job.lanes.size()), scratch(job.lanes.size());
   for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
     for (size_t lane = 0; lane < lacks.size(); ++lane)
-      if (job.graph.IsAbsent(job.graph.Cell(op, lane))) lacks[lane] = 1;
-  const size_t first = job.graph.Cell(unit.first, 0), end = job.graph.Cell(unit.first + unit.count, 0);
-  for (auto cell = std::lower_bound(put_back.begin(), put_back.end(), first); cell != put_back.end() && *cell < end;
-       ++cell)
-    lacks[*cell % lacks.size()] = 1;
+      if (!IsRecorded(job, job.graph.Cell(op, lane))) lacks[lane] = 1;
   if (unit.scope != graph::Scope::kLane)
     for (size_t set = 0; set < job.steps.size(); ++set)
       if (!HasAllLanes(job, set)) lacks[job.graph.first_lane[set]] = 1;
@@ -39,11 +36,11 @@ struct Transfers {
 };
 using Kind = std::pair<uint32_t, int>;  // ideal class, stage
 
-std::map<Kind, Transfers> TransfersOf(const TracedJob& job, const std::vector<size_t>& put_back) {
+std::map<Kind, Transfers> TransfersOf(const TracedJob& job) {
   std::map<Kind, Transfers> transfers;
   for (const graph::Unit& unit : job.graph.units) {
     if (!unit.synchronised) continue;
-    const std::vector<float> lacks = LanesThatLack(job, put_back, unit);
+    const std::vector<float> lacks = LanesThatLack(job, unit);
     for (uint32_t op = unit.first; op < unit.first + unit.count; ++op) {
       Transfers& of_kind = transfers[{job.ideal_class[op], job.ops[op].stage}];
       for (size_t lane = 0; lane < lacks.size(); ++lane) {
@@ -61,10 +58,10 @@ std::map<Kind, Transfers> TransfersOf(const TracedJob& job, const std::vector<si
 
 }  // namespace
 
-void BoundUnknownTransfers(TracedJob& job, const std::vector<size_t>& put_back) {
-  if (put_back.empty() && LacksNothing(job)) return;
+void BoundUnknownTransfers(TracedJob& job) {
+  if (LacksNothing(job)) return;
   uint64_t shortened = 0;
-  const std::map<Kind, Transfers> transfers = TransfersOf(job, put_back);
+  const std::map<Kind, Transfers> transfers = TransfersOf(job);
   std::map<uint32_t, std::vector<double>> known_of;  // [ideal class]
   for (const auto& [kind, of_kind] : transfers)
     known_of[kind.first].insert(known_of[kind.first].end(), of_kind.known.begin(), of_kind.known.end());

@@ -3,17 +3,13 @@
 // holds, in part, where a lost row was put back: it began about then.
 #pragma once
 
-#include <cstddef>
-#include <vector>
-
 #include "lockstep/trace/traced_job.h"
 
 namespace lockstep::trace {
 
 // Takes each such transfer as long as what is known of its kind on its stage, else on the others (the median); where
 // nothing is known, as the shortest of them; but never longer than it was measured. Counts those that are shortened by
-// it. `put_back` are the cells of lost rows, ascending. Of a job whose lanes all have the same ops, as rows tell of
-// one, after MeasureParts.
-void BoundUnknownTransfers(TracedJob& job, const std::vector<size_t>& put_back);
+// it. Of a job whose lanes all have the same ops, as rows tell of one, after MeasureParts.
+void BoundUnknownTransfers(TracedJob& job);
 
 }  // namespace lockstep::trace

@@ -29,11 +29,12 @@ size_t WorkerOf(const TracedJob& job, uint32_t op, size_t lane) {
   return static_cast<size_t>(job.lanes[lane].dp) * static_cast<size_t>(job.pp) + static_cast<size_t>(job.ops[op].stage);
 }
 
+// Those that were recorded: one that was put back tells nothing of clocks.
 template <typename Take>
 void EachCell(const TracedJob& job, const graph::Unit& unit, size_t first_lane, size_t last_lane, const Take& take) {
   for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
     for (size_t lane = first_lane; lane < last_lane; ++lane)
-      if (const size_t cell = job.graph.Cell(op, lane); !job.graph.IsAbsent(cell)) take(op, lane, cell);
+      if (const size_t cell = job.graph.Cell(op, lane); IsRecorded(job, cell)) take(op, lane, cell);
 }
 
 // What a step's communications say of the clocks: they end on all their members together.
@@ -144,6 +145,7 @@ void TimeSteps(TracedJob& job, size_t threads) {
     });
   };
   each([&](size_t set, size_t cell) {
+    if (IsPutBack(job, cell)) return;
     first[set] = std::min(first[set], job.starts[cell]);
     last[set] = std::max(last[set], job.starts[cell] + job.durations[cell]);
   });
