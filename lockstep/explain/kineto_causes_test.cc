@@ -69,6 +69,32 @@ INSTANTIATE_TEST_SUITE_P(ErasAndSeeds, PlantedInDdp,
                          testing::Combine(testing::Values(KinetoEra::kMicros, KinetoEra::kDecimals, KinetoEra::kBase),
                                           testing::Range(1, 4)));
 
+class LengthsAndASlowRank : public testing::TestWithParam<std::tuple<double, Fault>> {};
+
+TEST_P(LengthsAndASlowRank, NameTheRank) {
+  const auto& [spread, slow] = GetParam();
+  const Fault lengths{.kind = FaultKind::kSequenceLength, .factor = spread};
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const std::vector<Cause> causes = CausesOf({.ranks = 8, .steps = 16}, {lengths, slow}, seed);
+    const auto named = std::ranges::find(causes, synth::FaultKindName(slow.kind),
+                                         [](const Cause& one) { return std::string(CauseName(one.kind)); });
+    ASSERT_NE(named, causes.end()) << "seed " << seed << ": " << testing::PrintToString(Names(causes));
+    ASSERT_EQ(named->suspects.size(), 1U);
+    EXPECT_EQ(named->suspects[0].rank, slow.dp);
+    if (slow.kind != FaultKind::kTransientWorker) continue;
+    EXPECT_NEAR(static_cast<double>(*named->suspects[0].first_step), slow.first_step, 1);
+    EXPECT_NEAR(static_cast<double>(*named->suspects[0].last_step), slow.last_step, 1);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Spreads, LengthsAndASlowRank,
+                         testing::Combine(testing::Values(0.03, 0.05, 0.1),
+                                          testing::Values(Fault{.kind = FaultKind::kWorker, .dp = 5, .factor = 1.4},
+                                                          Fault{.kind = FaultKind::kTransientWorker,
+                                                                .dp = 5,
+                                                                .factor = 1.6,
+                                                                .first_step = 4,
+                                                                .last_step = 8})));
+
 // Four ranks in two all-reduces a step. Between these rank 2 takes 19 ms more or some more still, in every N-th step.
 // Before the first rank 0 pauses, now and then. Rank 3 ends each step `later` than the others, and begins the next so.
 trace::KinetoRank TwiceReduced(int rank, int every, int64_t later) {
