@@ -69,6 +69,32 @@ INSTANTIATE_TEST_SUITE_P(ErasAndSeeds, PlantedInDdp,
                          testing::Combine(testing::Values(KinetoEra::kMicros, KinetoEra::kDecimals, KinetoEra::kBase),
                                           testing::Range(1, 4)));
 
+class LengthsAndASlowRank : public testing::TestWithParam<std::tuple<double, Fault>> {};
+
+TEST_P(LengthsAndASlowRank, NameTheRank) {
+  const auto& [spread, slow] = GetParam();
+  const Fault lengths{.kind = FaultKind::kSequenceLength, .factor = spread};
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const std::vector<Cause> causes = CausesOf({.ranks = 8, .steps = 16}, {lengths, slow}, seed);
+    const auto named = std::ranges::find(causes, synth::FaultKindName(slow.kind),
+                                         [](const Cause& one) { return std::string(CauseName(one.kind)); });
+    ASSERT_NE(named, causes.end()) << "seed " << seed << ": " << testing::PrintToString(Names(causes));
+    ASSERT_EQ(named->suspects.size(), 1U);
+    EXPECT_EQ(named->suspects[0].rank, slow.dp);
+    if (slow.kind != FaultKind::kTransientWorker) continue;
+    EXPECT_NEAR(static_cast<double>(*named->suspects[0].first_step), slow.first_step, 1);
+    EXPECT_NEAR(static_cast<double>(*named->suspects[0].last_step), slow.last_step, 1);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Spreads, LengthsAndASlowRank,
+                         testing::Combine(testing::Values(0.03, 0.05, 0.1),
+                                          testing::Values(Fault{.kind = FaultKind::kWorker, .dp = 5, .factor = 1.4},
+                                                          Fault{.kind = FaultKind::kTransientWorker,
+                                                                .dp = 5,
+                                                                .factor = 1.6,
+                                                                .first_step = 4,
+                                                                .last_step = 8})));
+
 // Four ranks in two all-reduces a step. Between these rank 2 takes 19 ms more or some more still, in every N-th step.
 // Before the first rank 0 pauses, now and then. Rank 3 ends each step `later` than the others, and begins the next so.
 trace::KinetoRank TwiceReduced(int rank, int every, int64_t later) {
@@ -135,6 +161,80 @@ TEST(OneSegment, ThatEndsTheStepLateIsNoLoadingOfData) {
   EXPECT_EQ(causes[0].suspects[0].rank, 3);
   EXPECT_NEAR(causes[0].gain_s, 0.004, 0.0005);
 }
+
+// Where a host pauses, in two of the segments of a step.
+enum class PausedAt { kNever, kWithin, kCut };
+
+// Four ranks compute six segments of two kernels a step, each with an all-reduce behind it that runs beside the next.
+// The host launches just ahead. In steps 4 and 7 that of rank 1 pauses for 6 ms in two segments: between their kernels,
+// or before the first, right behind the launch of an all-reduce.
+std::vector<trace::KinetoRank> Reduced(PausedAt paused) {
+  constexpr int kRanks = 4, kSegments = 6;
+  constexpr int64_t kUs = 1'000, kMs = 1'000'000;
+  std::vector<trace::KinetoRank> ranks(kRanks);
+  std::vector<int64_t> now(kRanks, 0), begins(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    trace::KinetoRank& one = ranks[static_cast<size_t>(rank)];
+    one.rank = rank;
+    one.world_size = kRanks;
+    one.streams = {"device 0 stream 7", "device 0 stream 20"};
+    one.groups = {{"0", "default_pg", {0, 1, 2, 3}}};
+    one.collectives = {{"allreduce", 0, -1, 8, 8, -1, false}};
+  }
+  const auto compute = [&](size_t rank, int64_t length, int64_t pause) {
+    const int64_t begin = now[rank] + pause;
+    ranks[rank].ops.push_back({begin, length, begin - 5 * kUs, 0, trace::kNoIndex});
+    now[rank] = begin + length;
+  };
+  for (int step = 0; step < 12; ++step) {
+    int64_t reduced = 0;
+    begins = now;
+    for (int segment = 0; segment < kSegments; ++segment) {
+      int64_t last = 0;
+      for (size_t rank = 0; rank < kRanks; ++rank) {
+        const bool pauses = rank == 1 && (step == 4 || step == 7) && (segment == 2 || segment == 4);
+        const int64_t pause = pauses ? 6 * kMs : 0,
+                      jitter = (step * 7 + segment * 5 + int64_t(rank) * 3) % 5 * kMs / 50;
+        compute(rank, 2 * kMs + jitter, paused == PausedAt::kCut ? pause : 0);
+        compute(rank, 2 * kMs, paused == PausedAt::kWithin ? pause : 0);
+        last = std::max({last, now[rank], reduced});
+      }
+      for (size_t rank = 0; rank < kRanks; ++rank) {
+        const int64_t begin = std::max(now[rank], reduced);
+        ranks[rank].ops.push_back({begin, last + kMs - begin, now[rank] - 6 * kUs, 1, 0});
+      }
+      reduced = last + kMs;
+    }
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      now[rank] = reduced;
+      compute(rank, kMs, 0);
+      ranks[rank].steps.push_back({step, begins[rank] - 10 * kUs, now[rank] - begins[rank]});
+    }
+  }
+  for (trace::KinetoRank& rank : ranks)
+    std::ranges::stable_sort(rank.ops, {}, [](const trace::DeviceOp& op) { return std::pair(op.stream, op.begin_ns); });
+  return ranks;
+}
+
+void CheckTwoPauses(PausedAt paused, double told) {
+  const trace::TracedJob job = trace::BuildKinetoJob(Reduced(paused), {}).value().job;
+  const trace::TracedJob healthy = trace::BuildKinetoJob(Reduced(PausedAt::kNever), {}).value().job;
+  const WhatIf analysis(job);
+  const std::vector<Cause> causes = FindCauses(job, analysis).found;
+  ASSERT_THAT(Names(causes), ElementsAre("gc"));
+  EXPECT_EQ(causes[0].suspects[0].rank, 1);
+  const auto mean = [](const std::vector<float>& steps) {
+    return std::reduce(steps.begin(), steps.end(), 0.0) / static_cast<double>(steps.size());
+  };
+  const double cost = mean(job.step_times) - mean(healthy.step_times);
+  EXPECT_NEAR(causes[0].gain_s, told * cost, 0.05 * cost);
+  EXPECT_LT(analysis.launch_slowdown(), 1.02);
+}
+
+TEST(TwoPausesOfAStep, AreNoSlowRank) { CheckTwoPauses(PausedAt::kWithin, 1); }
+
+// It seems to begin when the all-reduce has ended, 1 ms later.
+TEST(TwoPausesOfAStep, AreSeenBehindTheLaunchOfAnAllReduce) { CheckTwoPauses(PausedAt::kCut, 5.0 / 6); }
 
 // The host is so much ahead of the device, by its steps, and has the inputs of each step copied on a stream of their
 // own as soon as it comes to it.

@@ -7,6 +7,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/explain/pass_times.h"
 #include "lockstep/explain/sample.h"
+#include "lockstep/explain/slow_lanes.h"
 
 namespace lockstep::explain {
 namespace {
@@ -16,20 +17,25 @@ constexpr double kUnevenLengths = 0.02;  // variation of a worker's forward pass
 constexpr double kTellsPower = 0.05;     // variation from which noise does not flatten the power of the length
 
 // How long each microbatch of each lane is, relative to what is usual; NaN: not there. With one stage, all segments are
-// of one microbatch.
+// of one microbatch. Where a worker is slow, passes take `slower` times as long as the microbatch is.
 class Lengths {
  public:
   Lengths(size_t lanes, size_t microbatches)
-      : lanes_(lanes), microbatches_(static_cast<int>(microbatches)), values_(lanes * microbatches) {}
+      : lanes_(lanes),
+        microbatches_(static_cast<int>(microbatches)),
+        values_(lanes * microbatches),
+        slower_(lanes, 1) {}
 
   double At(size_t lane, int microbatch) const { return values_[static_cast<size_t>(microbatch) * lanes_ + lane]; }
   double& At(size_t lane, int microbatch) { return values_[static_cast<size_t>(microbatch) * lanes_ + lane]; }
   int microbatches() const { return microbatches_; }
+  double Slower(size_t lane) const { return slower_[lane]; }
+  double& Slower(size_t lane) { return slower_[lane]; }
 
  private:
   size_t lanes_;
   int microbatches_;
-  std::vector<double> values_;
+  std::vector<double> values_, slower_;
 };
 
 // The same of one pass on one stage, of every op or of every second one: mean over model chunks. Found where it is
@@ -61,17 +67,39 @@ class LengthsOn {
   std::vector<std::vector<uint32_t>> ops_;  // by microbatch
 };
 
-// With one stage a worker that is slow in all steps looks like one whose microbatches are longer; but that much longer,
-// over all steps, they are not by chance.
+// How long microbatches of a worker's lanes may be by chance. All of them: by how its steps vary, and those of most
+// workers. Some: by how all other lanes of the job do, by those too that lie far off, for these are the ones that lie
+// furthest off; what stands out here and there, each for itself. With the pace of their steps, which follows lengths,
+// and of few ranks takes away most of what these vary by.
+double LongestByChance(const Passes& passes, int dp, const SlowLanes& slow, double usual_spread) {
+  if (slow.always) return 1 + ByChance(std::max(usual_spread, SpreadOfLanes(passes, dp)), slow.lanes.size());
+  std::vector<double> others, squares;
+  for (size_t lane = 0; lane < passes.job().lanes.size(); ++lane)
+    if (std::find(slow.lanes.begin(), slow.lanes.end(), lane) == slow.lanes.end())
+      others.push_back(passes.InLane(0, 0, lane) * passes.Pace(lane));
+  const double mean = Mean(others);
+  for (const double other : others) squares.push_back((other - mean) * (other - mean));
+  const double by_chance = ByChance(std::sqrt(Mean(squares)), slow.in_a_row ? slow.lanes.size() : 1);
+  return std::max(1.0, Median(std::move(others))) * (1 + by_chance);
+}
+
+// With one stage a worker that is slow looks like one whose microbatches are longer; but that much longer, in all steps
+// or a run of them, they are not by chance.
 void LeaveOutWorkers(const Passes& passes, Lengths& lengths) {
-  const double usual = SpreadOfLanes(passes);
+  const double spread = SpreadOfLanes(passes);
   for (int dp = 0; dp < passes.job().dp; ++dp) {
-    const std::vector<size_t>& lanes = passes.LanesOf(dp);
-    if (lanes.empty()) continue;
-    const double always = Ratio(passes, 0, 0, lanes);
-    if (always < 1 + ByChance(std::max(usual, SpreadOfLanes(passes, dp)), lanes.size())) continue;
-    for (const size_t lane : lanes)
-      for (int i = 0; i < lengths.microbatches(); ++i) lengths.At(lane, i) /= always;
+    const std::optional<SlowLanes> slow = FindSlowLanes(passes, dp, 0, spread);
+    if (!slow) continue;
+    std::vector<double> there;
+    for (const size_t lane : slow->lanes)
+      for (int i = 0; i < lengths.microbatches(); ++i)
+        if (const double length = lengths.At(lane, i); !std::isnan(length)) there.push_back(length);
+    const double slower = Median(std::move(there));
+    if (slower <= LongestByChance(passes, dp, *slow, spread)) continue;
+    for (const size_t lane : slow->lanes) {
+      lengths.Slower(lane) = slower;
+      for (int i = 0; i < lengths.microbatches(); ++i) lengths.At(lane, i) /= slower;
+    }
   }
 }
 
@@ -155,6 +183,7 @@ Lengths SegmentLengths(const Passes& passes) {
       if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane));
     lengths.At(lane, 0) = relative.empty() ? std::numeric_limits<double>::quiet_NaN() : Median(std::move(relative));
   }
+  LeaveOutWorkers(passes, lengths);
   return lengths;
 }
 
@@ -163,7 +192,7 @@ bool Follows(const Passes& passes, uint32_t op, const Lengths& lengths) {
   std::vector<double> own, all;
   for (size_t lane = 0; lane < passes.job().lanes.size(); ++lane) {
     if (!passes.Has(op, lane)) continue;
-    own.push_back(passes.Relative(op, lane));
+    own.push_back(passes.Relative(op, lane) / lengths.Slower(lane));
     all.push_back(lengths.At(lane, 0));
   }
   return RankCorrelation(own, all) >= kSameLength;

@@ -69,6 +69,22 @@ void AddAbsent(const trace::TracedJob& job, Notes& notes) {
                   job.steps.size(), job.steps.front(), job.steps.back(), without_all.size()));
 }
 
+// Of rows: a stage that computes backward what it never computed forward.
+void AddWithoutForward(const trace::TracedJob& job, Notes& notes) {
+  std::vector<bool> forward(static_cast<size_t>(job.pp)), backward(forward);
+  for (const trace::JobOp& op : job.ops) {
+    if (op.type == trace::OpType::kForwardCompute) forward[static_cast<size_t>(op.stage)] = true;
+    if (op.type == trace::OpType::kBackwardCompute) backward[static_cast<size_t>(op.stage)] = true;
+  }
+  std::vector<std::string> without;
+  for (size_t stage = 0; stage < forward.size(); ++stage)
+    if (backward[stage] && !forward[stage]) without.push_back(fmt::format("stage {}", stage));
+  if (without.empty()) return;
+  trace::Count(notes.counters, kStagesWithoutForward, without.size());
+  notes.texts.push_back("the trace has no forward-compute, so steps seem shorter than they were, on " +
+                        Listed(without));
+}
+
 void AddClocks(const trace::TracedJob& job, Notes& notes) {
   std::vector<std::string> off;
   for (const auto& [place, offset] : job.clock_offsets)
@@ -128,6 +144,7 @@ Notes NotesOf(const trace::TracedJob& job) {
   Notes notes;
   AddAbsent(job, notes);
   AddPutBack(job, notes);
+  AddWithoutForward(job, notes);
   AddClocks(job, notes);
   return notes;
 }

@@ -8,11 +8,12 @@
 
 namespace lockstep::explain {
 
-inline constexpr char kWorkersWithoutRows[] = "workers_without_rows";
+inline constexpr char kWorkersWithoutRows[] = "workers_without_rows",
+                      kStagesWithoutForward[] = "stages_without_forward";
 
 struct Notes {
   std::vector<std::string> texts;
-  std::vector<trace::Counter> counters;  // kWorkersWithoutRows, workers_without_all_steps
+  std::vector<trace::Counter> counters;  // the two above, workers_without_all_steps
   bool clocks_disagree = false;          // and could not be mended
 };
 

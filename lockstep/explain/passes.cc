@@ -8,6 +8,7 @@
 #include "lockstep/base/median.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/explain/sample.h"
+#include "lockstep/explain/steady_segments.h"
 
 namespace lockstep::explain {
 
@@ -58,7 +59,7 @@ void Passes::Measure(const std::vector<size_t>& places) {
   ParallelFor(places.size(), threads_, [&](size_t i, size_t /*worker*/) {
     const size_t pass = places[i] / At(job_.pp), stage = places[i] % At(job_.pp);
     FindUsual(pass, stage);
-    FindInLane(pass, stage);
+    segments_ ? FindInLaneOfSegments(pass, stage) : FindInLane(pass, stage);
   });
 }
 
@@ -100,18 +101,28 @@ void Passes::FindInLane(size_t pass, size_t stage) {
   for (size_t first = 0; first < job_.lanes.size(); first += kLanes) {
     const size_t count = std::min(kLanes, job_.lanes.size() - first);
     std::array<std::vector<double>, kLanes> relative;
-    std::array<double, kLanes> duration{}, usual{};
+    std::array<double, kLanes> usual{};
     for (const uint32_t op : ops)
       for (size_t i = 0; i < count; ++i) {
         if (!Has(op, first + i)) continue;
         relative[i].push_back(Relative(op, first + i));
-        duration[i] += Duration(op, first + i);
         usual[i] += Usual(op, first + i);
       }
-    for (size_t i = 0; i < count; ++i) {
-      // Microbatches are alike; segments are not, and most are small.
-      const double typical = segments_ ? duration[i] / usual[i] : Median(std::move(relative[i]));
-      in_lane_[pass][stage][first + i] = usual[i] == 0 ? 1 : typical;
+    for (size_t i = 0; i < count; ++i)
+      in_lane_[pass][stage][first + i] = usual[i] == 0 ? 1 : Median(std::move(relative[i]));
+  }
+}
+
+// Microbatches are alike; segments are not, and most are small: all together. A pause is none of the lane's pace.
+void Passes::FindInLaneOfSegments(size_t pass, size_t stage) {
+  std::vector<double>& in_lane = in_lane_[pass][stage];
+  for (int dp = 0; dp < job_.dp && !ops_[pass][stage].empty(); ++dp) {
+    const SteadySegments steady(*this, static_cast<int>(stage), dp);
+    for (const size_t lane : LanesOf(dp)) {
+      double seconds = 0, usual = 0;
+      for (const uint32_t op : ops_[pass][stage])
+        if (Has(op, lane)) seconds += steady.Seconds(op, lane), usual += Usual(op, lane);
+      in_lane[lane] = usual == 0 ? 1 : seconds / usual;
     }
   }
 }

@@ -43,7 +43,8 @@ class Passes {
   }
   double Relative(uint32_t op, size_t lane) const { return usual_[op] == 0 ? 1 : Duration(op, lane) / Usual(op, lane); }
 
-  // Median over microbatches of relative durations in a lane; of segments, what all took relative to what is usual.
+  // Median over microbatches of relative durations in a lane; of segments, what all took relative to what is usual, but
+  // for pauses (SteadySegments).
   double InLane(int pass, int stage, size_t lane) const { return in_lane_[At(pass)][At(stage)][lane]; }
   // The compute of the same chunk and microbatch in another pass, or on another stage; of segments, one of the same
   // microbatch.
@@ -63,6 +64,7 @@ class Passes {
   void Measure(const std::vector<size_t>& places);
   void FindUsual(size_t pass, size_t stage);
   void FindInLane(size_t pass, size_t stage);
+  void FindInLaneOfSegments(size_t pass, size_t stage);
   size_t SetOf(size_t lane) const;
   // [step]: what a healthy rank takes in it, relative to what is usual.
   std::vector<double> HealthyBySet(size_t pass, size_t stage) const;

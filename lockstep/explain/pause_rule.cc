@@ -1,10 +1,12 @@
 // Pauses of the host. docs/models/explain.md has the rule.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "lockstep/base/status.h"
 #include "lockstep/explain/pass_times.h"
 #include "lockstep/explain/sample.h"
+#include "lockstep/explain/steady_segments.h"
 
 namespace lockstep::explain {
 namespace {
@@ -36,7 +38,8 @@ bool IsLongElsewhere(const Passes& passes, uint32_t op, size_t lane, double limi
 class Unpaused {
  public:
   Unpaused(const Passes& passes, int pass, int stage, int dp) : passes_(passes), pass_(pass), stage_(stage) {
-    passes.OfSegments() ? SumUp(passes.LanesOf(dp)) : FindMostlyPaused(passes.LanesOf(dp));
+    if (passes.OfSegments()) steady_.emplace(passes, stage, dp);
+    steady_ ? SumUp(passes.LanesOf(dp)) : FindMostlyPaused(passes.LanesOf(dp));
   }
 
   double At(uint32_t op, size_t lane) const {
@@ -45,21 +48,19 @@ class Unpaused {
       return found != mostly_paused_.end() ? found->second : passes_.InLane(pass_, stage_, lane);
     }
     const double usual = of_lane_[lane].usual - passes_.Usual(op, lane);
-    const double others = usual > 0 ? (of_lane_[lane].duration - passes_.Duration(op, lane)) / usual : 1;
-    return std::max(others, of_op_.at(op));
+    const double others = usual > 0 ? (of_lane_[lane].steady - steady_->Seconds(op, lane)) / usual : 1;
+    return std::max(others, steady_->InMostSteps(op));
   }
 
  private:
   void SumUp(const Lanes& lanes) {
     of_lane_.resize(passes_.job().lanes.size());
-    for (const uint32_t op : passes_.Ops(pass_, stage_)) {
-      of_op_[op] = Ratio(passes_, op, lanes);
+    for (const uint32_t op : passes_.Ops(pass_, stage_))
       for (const size_t lane : lanes) {
         if (!passes_.Has(op, lane)) continue;
-        of_lane_[lane].duration += passes_.Duration(op, lane);
+        of_lane_[lane].steady += steady_->Seconds(op, lane);
         of_lane_[lane].usual += passes_.Usual(op, lane);
       }
-    }
   }
 
   // Where half of a lane's passes are paused, their median is no measure. A quarter of them tells whether it is slow
@@ -85,13 +86,13 @@ class Unpaused {
   }
 
   struct Sums {
-    double duration = 0, usual = 0;
+    double steady = 0, usual = 0;  // s: without pauses; what is usual
   };
   const Passes& passes_;
   const int pass_, stage_;
   std::map<size_t, double> mostly_paused_;  // by lane
+  std::optional<SteadySegments> steady_;
   std::vector<Sums> of_lane_;
-  std::map<uint32_t, double> of_op_;
 };
 
 struct Pause {

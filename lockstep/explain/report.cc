@@ -21,9 +21,11 @@ namespace {
 
 constexpr double kSecondsPerHour = 3600;
 
-std::string Verdict(const Causes& causes) {
-  if (!Straggles(causes.lost())) return "healthy";
-  return Straggles(causes.lost(), kStragglesBadly) ? "straggles" : "straggles a little";
+// trusted: the replay takes as long as the steps did. What it misses may be anything, so it vouches for no health.
+std::string Verdict(const Causes& causes, bool trusted) {
+  if (!Straggles(causes.lost())) return trusted ? "healthy" : "unclear: the replay misses much of the step";
+  return std::string(Straggles(causes.lost(), kStragglesBadly) ? "straggles" : "straggles a little") +
+         (trusted ? "" : ", but the replay misses much of the step");
 }
 
 // The three op types that are launched latest.
@@ -144,8 +146,7 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   Json counted = Json::object();
   for (const auto* counters : {&job.counters, &notes.counters})
     for (const trace::Counter& counter : *counters) counted[counter.name] = counter.count;
-  json["verdict"] = Verdict(causes) + (trusted ? "" : ", but the replay misses much of the step") +
-                    (notes.clocks_disagree ? ", but clocks disagree" : "") + Doubts(counted);
+  json["verdict"] = Verdict(causes, trusted) + (notes.clocks_disagree ? ", but clocks disagree" : "") + Doubts(counted);
   if (!notes.texts.empty()) json["notes"] = notes.texts;
   json["slowdown"] = analysis.slowdown();
   json["launch_slowdown"] = analysis.launch_slowdown();

@@ -22,8 +22,9 @@ namespace lockstep::explain {
 // verdict and causes go by wasted.share, in which late begins of steps count (Straggles). m_w and m_s are null where S,
 // which they are shares of, is below 1.03: shares of noise say nothing. wasted is of all GPUs in the traced steps.
 // Where the replay, with the delays at the begin of a step, misses the measured steps by more than 5 %, the verdict
-// says so, and `late_launches` names the op types whose delays account for most of it {name: T_nodelay with their
-// delays / T_nodelay}. It says, too, of how many ranks that nobody is held against them, and whether ranks are absent.
+// says so, and calls nothing healthy, and `late_launches` names the op types whose delays account for most of it {name:
+// T_nodelay with their delays / T_nodelay}. It says, too, of how many ranks that nobody is held against them, and
+// whether ranks are absent.
 Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& causes);
 
 // For a terminal: of long lists the first eight, which cost most, and in more_in_json {key: how many more there are}.

@@ -50,7 +50,10 @@ TEST(Report, VerdictCausesAndFleetGoByOneNumber) {
         SCOPED_TRACE(testing::Message() << launch << " " << late << " " << factor << " " << report["verdict"] << " "
                                         << report["wasted"]["share"]);
         const bool is_slow = report["wasted"]["share"].get<double>() >= 1 - 1 / kStraggles;
-        EXPECT_THAT(report["verdict"].get<std::string>(), StartsWith(is_slow ? "straggles" : "healthy"));
+        const bool missed = launch == 0.02;  // 20 ms between any two ops are much of a step
+        EXPECT_THAT(report["verdict"].get<std::string>(), StartsWith(is_slow  ? "straggles"
+                                                                     : missed ? "unclear: the replay misses much"
+                                                                              : "healthy"));
         EXPECT_EQ(report["causes"].empty(), !is_slow);
         EXPECT_EQ(FleetReport({FleetLine("job", explained)})["straggling"]["jobs"], is_slow ? 1 : 0);
         ++(is_slow ? slow : healthy);
@@ -264,7 +267,7 @@ TEST(Report, OfASlowWorkerWhoseRowsAreLostNobodyElseIsNamed) {
   absent.ranks[0][3] = -1;
   const Json without = Explain(std::move(absent)).report();
   EXPECT_TRUE(without["causes"].empty()) << without["causes"];
-  EXPECT_EQ(without["verdict"], "healthy, but the replay misses much of the step, as far as these ranks tell");
+  EXPECT_EQ(without["verdict"], "unclear: the replay misses much of the step, as far as these ranks tell");
   EXPECT_GT(without["launch_slowdown"].get<double>(), whole["slowdown"].get<double>());
 
   for (const bool in_all_steps : {false, true}) {
@@ -278,6 +281,17 @@ TEST(Report, OfASlowWorkerWhoseRowsAreLostNobodyElseIsNamed) {
     EXPECT_NEAR(report["causes"][0]["gain_s"].get<double>(), whole["causes"][0]["gain_s"].get<double>(), 0.01);
     EXPECT_NEAR(report["slowdown"].get<double>(), whole["slowdown"].get<double>(), 1e-3);
   }
+}
+
+// Sends and receives of one stage alone would not pair.
+TEST(Report, TellsOfStagesWithoutForward) {
+  const trace::StragglerRows rows = synth::Generate(kShape, {}, 1).value();
+  const Json report = Explain(Without(rows, [](const trace::StragglerRow& row) {
+                        return row.type == trace::OpType::kForwardCompute;
+                      })).report();
+  EXPECT_EQ(report["counters"]["stages_without_forward"], kShape.pp);
+  EXPECT_THAT(NotesOf(report), HasSubstr("the trace has no forward-compute, so steps seem shorter"));
+  EXPECT_FALSE(Explain(rows).report()["counters"].contains("stages_without_forward"));
 }
 
 TEST(Report, TellsOfARankWhoseProfileBeganLater) {

@@ -1,6 +1,8 @@
 #include "lockstep/trace/byte_source.h"
 
+#include <fcntl.h>
 #include <libdeflate.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "lockstep/base/check.h"
 #include "lockstep/base/large_pages.h"
 
 namespace lockstep::trace {
@@ -17,8 +20,81 @@ namespace {
 constexpr size_t kBuffer = 256 << 10;
 constexpr size_t kSmall = 64 << 20;  // packed, and not
 constexpr size_t kGzipTrailer = 8;
+constexpr std::string_view kGzip = "\x1f\x8b";  // begins a member
+
+absl::StatusOr<size_t> ReadSome(const Fd& file, const std::string& path, char* to, size_t room) {
+  ssize_t got = 0;
+  do got = ::read(file.get(), to, room);
+  while (got < 0 && errno == EINTR);
+  if (got < 0) return ErrnoError(errno, path);
+  return static_cast<size_t>(got);
+}
 
 }  // namespace
+
+// Not zlib's own reader of files: it takes whatever lies behind a member for its end.
+class ByteSource::Inflater {
+ public:
+  // packed: the first bytes of the file, so many of them.
+  Inflater(Buffer packed, size_t count) : packed_(std::move(packed)) {
+    constexpr int kOfGzip = 16;  // zlib: such a header and trailer
+    LS_CHECK(inflateInit2(&stream_, MAX_WBITS + kOfGzip) == Z_OK);
+    Take(count);
+  }
+  ~Inflater() { inflateEnd(&stream_); }
+  Inflater(const Inflater&) = delete;
+  Inflater& operator=(const Inflater&) = delete;
+
+  absl::StatusOr<size_t> Read(const Fd& file, const std::string& path, char* to, size_t room) {
+    stream_.next_out = reinterpret_cast<Bytef*>(to);
+    stream_.avail_out = static_cast<uInt>(room);
+    while (stream_.avail_out == room) {
+      LS_RETURN_IF_ERROR(failed_);
+      if (stream_.avail_in == 0) {
+        LS_ASSIGN_OR_RETURN(const size_t got, ReadSome(file, path, packed_.bytes.get(), packed_.size));
+        if (got == 0 && within_member_) return InvalidArgument("the file ends too early");
+        if (got == 0) return 0;
+        Take(got);
+      }
+      failed_ = within_member_ ? InflateSome() : BeginNext();
+    }
+    return room - stream_.avail_out;
+  }
+
+ private:
+  void Take(size_t count) {
+    stream_.next_in = reinterpret_cast<Bytef*>(packed_.bytes.get());
+    stream_.avail_in = static_cast<uInt>(count);
+  }
+
+  absl::Status InflateSome() {
+    const int result = inflate(&stream_, Z_NO_FLUSH);
+    if (result == Z_STREAM_END) within_member_ = false;
+    if (result == Z_STREAM_END || result == Z_OK || result == Z_BUF_ERROR) return absl::OkStatus();
+    return InvalidArgument("{}", stream_.msg == nullptr ? zError(result) : stream_.msg);
+  }
+
+  // Behind a member comes another one, or zeros to the end of the file, as tapes and archives fill up blocks.
+  absl::Status BeginNext() {
+    const auto is_zero = [](Bytef byte) { return byte == 0; };
+    const Bytef* const end = stream_.next_in + stream_.avail_in;
+    const Bytef* const next = std::find_if_not(stream_.next_in, const_cast<Bytef*>(end), is_zero);
+    padded_ = padded_ || next != stream_.next_in;
+    if (next != end && (padded_ || *next != static_cast<Bytef>(kGzip[0])))
+      return InvalidArgument("what follows its gzip stream is none; expected the end of the file, or another stream");
+    stream_.avail_in = static_cast<uInt>(end - next);
+    stream_.next_in = const_cast<Bytef*>(next);
+    if (next == end) return absl::OkStatus();
+    within_member_ = true;
+    inflateReset(&stream_);
+    return absl::OkStatus();
+  }
+
+  Buffer packed_;
+  z_stream stream_{};
+  bool within_member_ = true, padded_ = false;
+  absl::Status failed_;  // told when all before it has been read
+};
 
 std::string FirstBytes(const std::string& path, size_t count) {
   std::ifstream file(path, std::ios::binary);
@@ -27,14 +103,14 @@ std::string FirstBytes(const std::string& path, size_t count) {
   return begin;
 }
 
-void ByteSource::Closer::operator()(void* file) const { gzclose_r(static_cast<gzFile>(file)); }
+void ByteSource::Closer::operator()(Inflater* inflater) const { delete inflater; }
 
 ByteSource::Buffer::Buffer(size_t wanted) : bytes(std::make_unique_for_overwrite<char[]>(wanted)), size(wanted) {
   AdviseLargePages(bytes.get(), size);
 }
 
-ByteSource::ByteSource(std::string path, size_t largest, void* file)
-    : path_(std::move(path)), largest_(largest), file_(file), buffer_(kBuffer) {}
+ByteSource::ByteSource(std::string path, size_t largest, Fd file)
+    : path_(std::move(path)), largest_(largest), file_(std::move(file)), buffer_(kBuffer) {}
 
 // Of a small gzip file everything at once: libdeflate is three times as fast as zlib, but knows no streams. Empty: it
 // is another file, or damaged, which zlib tells better.
@@ -45,7 +121,7 @@ ByteSource::Buffer ByteSource::Inflated(const std::string& path) {
   Buffer packed(size);
   std::ifstream file(path, std::ios::binary);
   if (!file.read(packed.bytes.get(), static_cast<std::streamsize>(size)) ||
-      !std::string_view(packed.bytes.get(), size).starts_with("\x1f\x8b"))
+      !std::string_view(packed.bytes.get(), size).starts_with(kGzip))
     return {};
   uint32_t length = 0;  // of the last member, as its trailer has it
   std::memcpy(&length, packed.bytes.get() + size - sizeof(length), sizeof(length));
@@ -63,16 +139,33 @@ ByteSource::Buffer ByteSource::Inflated(const std::string& path) {
 }
 
 absl::StatusOr<ByteSource> ByteSource::Open(const std::string& path, size_t largest) {
-  gzFile file = gzopen(path.c_str(), "rbe");
-  if (file == nullptr) return ErrnoError(errno, path);
-  gzbuffer(file, kBuffer);
-  ByteSource source(path, largest, file);
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return ErrnoError(errno, path);
+  ByteSource source(path, largest, std::move(file));
   if (Buffer text = Inflated(path); text.size > 0) {
     source.buffer_ = std::move(text);
     source.end_ = source.buffer_.size;
     source.at_end_ = true;
+    return source;
   }
+  LS_RETURN_IF_ERROR(source.Begin());
   return source;
+}
+
+// The first bytes tell what it is; not read twice, for the file may be a pipe.
+absl::Status ByteSource::Begin() {
+  while (end_ < kGzip.size()) {
+    LS_ASSIGN_OR_RETURN(const size_t got, ReadSome(file_, path_, buffer_.bytes.get() + end_, buffer_.size - end_));
+    if (got == 0) return absl::OkStatus();
+    end_ += got;
+  }
+  if (!window().starts_with(kGzip)) return absl::OkStatus();
+  inflater_.reset(new Inflater(std::exchange(buffer_, Buffer(kBuffer)), std::exchange(end_, 0)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> ByteSource::Read(char* to, size_t room) {
+  return inflater_ != nullptr ? inflater_->Read(file_, path_, to, room) : ReadSome(file_, path_, to, room);
 }
 
 bool ByteSource::Grow() {
@@ -87,17 +180,13 @@ bool ByteSource::Grow() {
     std::memcpy(larger.bytes.get(), buffer_.bytes.get(), end_);
     buffer_ = std::move(larger);
   }
-  const auto file = static_cast<gzFile>(file_.get());
-  const int got = gzread(file, buffer_.bytes.get() + end_, static_cast<unsigned>(buffer_.size - end_));
-  int error = Z_OK;
-  const char* why = gzerror(file, &error);
-  if (got < 0 || error == Z_BUF_ERROR) {
-    status_ = error == Z_ERRNO ? ErrnoError(errno, path_)
-                               : InvalidArgument("{}", error == Z_BUF_ERROR ? "the file ends too early" : why);
+  const absl::StatusOr<size_t> got = Read(buffer_.bytes.get() + end_, buffer_.size - end_);
+  if (!got.ok()) {
+    status_ = got.status();
     return false;
   }
-  end_ += static_cast<size_t>(got);
-  at_end_ = got == 0;
+  end_ += *got;
+  at_end_ = *got == 0;
   return !at_end_;
 }
 

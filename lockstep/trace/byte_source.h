@@ -1,4 +1,5 @@
-// The bytes of a file, plain or gzipped, in constant memory: a window that moves forward and grows when it must.
+// The bytes of a file, plain or gzipped (of several members, one behind the other), in constant memory: a window that
+// moves forward and grows when it must.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/file.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::trace {
@@ -30,8 +32,9 @@ class ByteSource {
   const std::string& path() const { return path_; }
 
  private:
+  class Inflater;
   struct Closer {
-    void operator()(void* file) const;
+    void operator()(Inflater* inflater) const;
   };
 
   // Not filled in advance, for it may be large.
@@ -42,12 +45,16 @@ class ByteSource {
     size_t size = 0;
   };
 
-  ByteSource(std::string path, size_t largest, void* file);
+  ByteSource(std::string path, size_t largest, Fd file);
   static Buffer Inflated(const std::string& path);
+  absl::Status Begin();
+  // How many it got; 0: the file is at its end.
+  absl::StatusOr<size_t> Read(char* to, size_t room);
 
   std::string path_;
   size_t largest_;
-  std::unique_ptr<void, Closer> file_;  // a gzFile
+  Fd file_;
+  std::unique_ptr<Inflater, Closer> inflater_;  // null: the file is plain
   Buffer buffer_;
   size_t begin_ = 0, end_ = 0;
   bool at_end_ = false;

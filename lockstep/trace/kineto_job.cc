@@ -356,7 +356,8 @@ class Builder {
     const size_t role = steps_.role_of[rank], lane = LaneOf(step, rank);
     const size_t width = PipelineCount() * steps_.numbers.size();
     const std::vector<DeviceOp>& all = ranks_[rank].ops;
-    int64_t last = EndBefore(step, rank);
+    const std::vector<int64_t> communicated = EndsOfCollectives(step, rank);
+    int64_t last = EndBefore(step, rank), computed = last;
     const auto put = [&](uint32_t op, int64_t begin, int64_t end) {
       const size_t cell = number_[op] * width + lane;
       out_.job.graph.absent[cell] = 0;
@@ -367,9 +368,11 @@ class Builder {
     for (size_t i = 0; i < Segments(role); ++i) {
       const size_t from = std::max(ops.cuts[i], done_[step][rank]), to = ops.cuts[i + 1];
       if (from >= to) continue;
-      const int64_t begin = BeginOf(step, rank, from);
+      int64_t begin = BeginOf(step, rank, from);
+      if (i > 0) begin = std::min(begin, HostFrom(all[ops.computes[from]], computed, communicated));
       int64_t end = INT64_MIN;
       for (size_t k = from; k < to; ++k) end = std::max(end, all[ops.computes[k]].end_ns());
+      computed = std::max(computed, end);
       if (to < ops.computes.size()) end = std::min(end, BeginOf(step, rank, to));
       put(first_op_[role] + static_cast<uint32_t>(i), begin, end);
       TakeDataWaits(rank, lane, number_[first_op_[role] + static_cast<uint32_t>(i)], begin, end);
@@ -379,6 +382,21 @@ class Builder {
       put(first_collective_[role] + static_cast<uint32_t>(i), op.begin_ns, op.end_ns());
     }
     return last;
+  }
+
+  std::vector<int64_t> EndsOfCollectives(size_t step, size_t rank) const {
+    std::vector<int64_t> ends;
+    for (const uint32_t op : steps_.ops[step][rank].collectives) ends.push_back(ranks_[rank].ops[op].end_ns());
+    std::sort(ends.begin(), ends.end());
+    return ends;
+  }
+
+  // From when on nothing held a segment up but its host, which launched its first kernel after all that the rank had at
+  // work before it had ended: from there on it is the segment's time, as small gaps within it are. INT64_MAX: never.
+  static int64_t HostFrom(const DeviceOp& first, int64_t computed, const std::vector<int64_t>& communicated) {
+    const auto behind = std::upper_bound(communicated.begin(), communicated.end(), first.begin_ns);
+    const int64_t done = std::max(computed, behind == communicated.begin() ? INT64_MIN : behind[-1]);
+    return first.launch_ns == kNoTime || first.launch_ns <= done || done == INT64_MIN ? INT64_MAX : done;
   }
 
   // What the rank waited for data while the op was at work.

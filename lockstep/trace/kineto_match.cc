@@ -124,7 +124,10 @@ absl::StatusOr<std::vector<ClockOffset>> KinetoMatch::FitClocks() {
     if (std::abs(offset) > kFurthestClock)
       return InvalidArgument("{} is {:.0f} s away from the other ranks' files: expected files of one run",
                              ranks_[rank].path, std::abs(offset) / kNanosPerSecond);
-    for (DeviceOp& op : ranks_[rank].ops) op.begin_ns += std::llround(offset);
+    for (DeviceOp& op : ranks_[rank].ops) {
+      op.begin_ns += std::llround(offset);
+      if (op.launch_ns != kNoTime) op.launch_ns += std::llround(offset);
+    }
   }
   return clocks;
 }

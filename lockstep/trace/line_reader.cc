@@ -26,7 +26,9 @@ bool LineReader::Next() {
       return false;
     }
     if (!bytes_.status().ok()) {
-      status_ = InvalidArgument("{}: damaged behind line {}: {}", bytes_.path(), number_, Message(bytes_.status()));
+      status_ = InvalidArgument("{}: damaged {}: {}", bytes_.path(),
+                                number_ == 0 ? "in line 1" : fmt::format("behind line {}", number_),
+                                Message(bytes_.status()));
       return false;
     }
     if (bytes_.window().empty()) return false;

@@ -72,6 +72,29 @@ TEST_F(LineReaderTest, DamageIsNamed) {
   EXPECT_THAT(Message(status_), HasSubstr("lines: damaged behind line "));
 }
 
+TEST_F(LineReaderTest, DamageOfTheFirstLineIsNamed) {
+  Read(Gzip("a\nb\n").substr(0, 12));
+  EXPECT_THAT(Message(status_), HasSubstr("lines: damaged in line 1: the file ends too early"));
+}
+
+// Small files are inflated at once, large ones piece by piece.
+TEST_F(LineReaderTest, AnotherGzipStreamBehindTheFirstIsReadToo) {
+  EXPECT_THAT(Read(Gzip("a\nb") + Gzip("c\nd\n")), ElementsAre("a", "bc", "d"));
+  EXPECT_THAT(Read(Gzip("a\n") + Gzip("") + Gzip("b\n")), ElementsAre("a", "b"));
+  EXPECT_THAT(Read(Gzip("a\n") + std::string(1000, '\0')), ElementsAre("a"));
+  EXPECT_TRUE(status_.ok()) << status_;
+}
+
+TEST_F(LineReaderTest, WhatIsBehindAGzipStreamAndIsNoneIsNamed) {
+  for (const std::string& behind :
+       {std::string("x"), std::string("\x1f"), std::string("\x1f\x8b\x08"), std::string("\0x", 2)}) {
+    Read(Gzip("a\nb\n") + behind);
+    EXPECT_FALSE(status_.ok()) << behind;
+  }
+  Read(Gzip("a\nb\n") + "c,d\n");
+  EXPECT_THAT(Message(status_), HasSubstr("lines: damaged behind line 2: what follows its gzip stream is none"));
+}
+
 TEST_F(LineReaderTest, AMissingFileIsNamed) {
   EXPECT_THAT(Message(LineReader::Open("/nowhere/trace.csv").status()), HasSubstr("/nowhere/trace.csv: No such file"));
 }

@@ -64,13 +64,16 @@ bool ReadField(size_t place, const char*& at, const char* end, RawRow& row) {
 }  // namespace
 
 absl::Status StragglerCsv::ReadHeader(std::string_view line) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";  // of UTF-8, as spreadsheets write it
+  if (line.starts_with(kMark)) line.remove_prefix(kMark.size());
   std::array<bool, kColumns> found{};
   const char *at = line.data(), *end = at + line.size();
   for (fields_ = 0; fields_ < kMaxFields; ++fields_) {
     const std::string_view name = FieldAt(at, end);
     const auto* const column = std::find(kColumnNames.begin(), kColumnNames.end(), name);
     place_[fields_] = static_cast<size_t>(column - kColumnNames.begin());
-    if (column != kColumnNames.end()) found[place_[fields_]] = true;
+    if (column != kColumnNames.end() && std::exchange(found[place_[fields_]], true))
+      return InvalidArgument("the header has the column {} twice", name);
     at = name.data() + name.size();
     if (at++ == end) break;
   }

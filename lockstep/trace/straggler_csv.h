@@ -14,7 +14,7 @@ namespace lockstep::trace {
 // The lines of such a file, whoever reads them. Errors do not name the place, which the reader of lines knows.
 class StragglerCsv {
  public:
-  // kInvalidArgument: a column is missing; too many.
+  // kInvalidArgument: a column is missing, or is there twice; too many.
   absl::Status ReadHeader(std::string_view line);
   // Requires a header. row.optype is valid as long as the line is.
   absl::Status ReadRow(std::string_view line, RawRow& row) const;

@@ -42,6 +42,11 @@ TEST_F(StragglerCsv, ColumnsMayStandInAnyOrderAmongOthers) {
   EXPECT_EQ(rows.ranks[0][0], -1);
 }
 
+TEST_F(StragglerCsv, AByteOrderMarkIsNoPartOfTheHeader) {
+  ASSERT_EQ(Message(Read("\xef\xbb\xbf" + std::string(kHeader) + DataParallelRows(1, 1))), "");
+  EXPECT_EQ(sink_->TakeRows().size(), 4U);
+}
+
 TEST_F(StragglerCsv, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(Message(Read("dp_rank,stage\n")),
               HasSubstr("trace.csv:1: the header has no column rank; expected dp_rank,stage,rank,step"));
@@ -55,6 +60,10 @@ TEST_F(StragglerCsv, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(ErrorOf("0,0,0,10,gc,0,1,-1,0,0,0\n"), HasSubstr("trace.csv:3: seq_id is -1"));
   EXPECT_THAT(ErrorOf("0,0,0,10,gc,1.7e9,1,0,0,0,0\n"),
               HasSubstr("trace.csv:3: start_ts 1.7e+09: expected seconds since the first op of the same step"));
+  EXPECT_THAT(ErrorOf("0,0,0,10,gc,0,1e30,0,0,0,0\n"),
+              HasSubstr("trace.csv:3: duration 1e+30: expected seconds, at most 10000"));
+  EXPECT_THAT(Message(Read("dp_rank,stage,rank,step,optype,start_ts,duration,seq_id,mc,mb_id,gmc,duration\n")),
+              HasSubstr("trace.csv:1: the header has the column duration twice"));
   EXPECT_THAT(ErrorOf("0,0,0,10,forward-compute,0,1,1,0,-1,0\n"), HasSubstr("trace.csv:3: mb_id is -1, expected 0 to"));
   EXPECT_THAT(ErrorOf("0,0,0,10,forward-send-backward-recv,0,1,0,0,0,0\n"),
               HasSubstr("a fused send and receive can't be taken apart"));

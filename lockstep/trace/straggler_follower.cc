@@ -1,8 +1,10 @@
 #include "lockstep/trace/straggler_follower.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
+#include <system_error>
 
 #include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/straggler_job.h"
@@ -38,7 +40,9 @@ absl::StatusOr<StragglerFollower> StragglerFollower::Open(const std::string& pat
                                                           size_t window) {
   StragglerFollower follower(path, meta, window);
   follower.file_.open(path, std::ios::binary);
-  if (!follower.file_) return ErrnoError(errno, path);
+  struct stat now{};
+  if (!follower.file_ || stat(path.c_str(), &now) != 0) return ErrnoError(errno, path);
+  follower.identity_ = {now.st_dev, now.st_ino};
   const std::string begin = FirstBytes(path, 4);
   const bool gzip = begin.starts_with("\x1f\x8b");
   if (gzip || begin == "PAR1")
@@ -60,10 +64,18 @@ absl::StatusOr<bool> StragglerFollower::NextLine() {
   }
   if (file_.bad()) return ErrnoError(errno, path_);
   file_.clear();
-  std::error_code error;
-  if (const auto size = std::filesystem::file_size(path_, error); error || size < bytes_)
-    return DataLoss("{}: {}", path_, error ? error.message() : "became shorter while it was followed");
+  LS_RETURN_IF_ERROR(CheckPath());
   return false;
+}
+
+absl::Status StragglerFollower::CheckPath() const {
+  struct stat now{};
+  if (stat(path_.c_str(), &now) != 0) return DataLoss("{}: {}", path_, std::generic_category().message(errno));
+  if (FileIdentity{now.st_dev, now.st_ino} != identity_)
+    return DataLoss("{}: another file took its place while it was followed; expected one that grows: start anew",
+                    path_);
+  if (static_cast<uint64_t>(now.st_size) < bytes_) return DataLoss("{}: became shorter while it was followed", path_);
+  return absl::OkStatus();
 }
 
 absl::Status StragglerFollower::Take(std::string_view line) {

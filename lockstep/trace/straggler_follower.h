@@ -33,7 +33,7 @@ class StragglerFollower {
   static absl::StatusOr<StragglerFollower> Open(const std::string& path, const StragglerMeta& meta, size_t window);
 
   // True: one more step is complete. False: the file holds no more for now. Errors name file and line; kDataLoss: the
-  // file became shorter.
+  // file became shorter, or another one has its path.
   absl::StatusOr<bool> Advance();
   int64_t step() const { return complete_.back().number; }  // the newest that is complete; requires one
   // The complete steps of the window as a job.
@@ -52,11 +52,13 @@ class StragglerFollower {
     std::vector<Counter> counters;
     uint64_t lines;
   };
-  using Worker = std::pair<int64_t, int64_t>;  // dp, stage
+  using Worker = std::pair<int64_t, int64_t>;          // dp, stage
+  using FileIdentity = std::pair<uint64_t, uint64_t>;  // device, inode
 
   StragglerFollower(std::string path, const StragglerMeta& meta, size_t window)
       : path_(std::move(path)), meta_(std::make_shared<const StragglerMeta>(meta)), window_(window) {}
   absl::StatusOr<bool> NextLine();
+  absl::Status CheckPath() const;
   absl::Status Take(std::string_view line);
   bool IsComplete(const OpenStep& step) const;
   bool IsAsLongAsTheLast(const OpenStep& step) const {
@@ -68,6 +70,7 @@ class StragglerFollower {
   std::shared_ptr<const StragglerMeta> meta_;  // sinks refer to it
   size_t window_;
   std::ifstream file_;
+  FileIdentity identity_{};
   std::string line_;  // what there is of the next one
   uint64_t lines_ = 0, bytes_ = 0;
   StragglerCsv csv_;

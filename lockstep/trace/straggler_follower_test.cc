@@ -114,6 +114,22 @@ TEST_F(Follow, ARowThatIsThereTwiceIsNamedWithItsPlace) {
               HasSubstr("follow.csv:5: forward-compute 0 of stage 0 is there twice in step 1, data-parallel rank 0"));
 }
 
+TEST_F(Follow, AFileThatTookItsPlaceIsNamed) {
+  StragglerFollower follower = Open();
+  Append(Rows(0, 1) + Rows(1, 1));
+  EXPECT_FALSE(follower.Advance().value());
+  const std::string next = path_ + ".next";
+  std::ofstream(next) << kHeader << Rows(0, 1) << Rows(1, 1) << Rows(0, 2) << Rows(1, 2);
+  std::filesystem::rename(next, path_);
+  EXPECT_THAT(Message(follower.Advance().status()), HasSubstr("follow.csv: another file took its place"));
+  StragglerFollower anew = Open();
+  EXPECT_TRUE(anew.Advance().value());
+  std::filesystem::remove(path_);
+  while (anew.Advance().value_or(false)) {
+  }
+  EXPECT_THAT(Message(anew.Advance().status()), HasSubstr("follow.csv: No such file"));
+}
+
 TEST_F(Follow, SaysWhatIsWrongAndWhere) {
   StragglerFollower follower = Open();
   Append(Rows(0, 1) + "0,0,0,1,forward-compute,zero,1,0,0,0,0\n");

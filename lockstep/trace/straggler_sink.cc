@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kMaxDp = std::numeric_limits<uint16_t>::max(), kMaxStages = std::numeric_limits<uint8_t>::max();
 
-constexpr float kLatest = 1e4F;  // s; what a float says of later times is a millisecond and more off
+// s; what a float says of later times is a millisecond and more off
+constexpr float kLatest = 1e4F, kLongest = 1e4F;
 
 absl::Status OutOfRange(const char* column, int64_t value, int64_t least, int64_t most) {
   return InvalidArgument("{} is {}, expected {} to {}", column, value, least, most);
@@ -81,6 +82,8 @@ absl::Status StragglerSink::Add(const RawRow& raw) {
   if (!std::isfinite(raw.start_ts) || !std::isfinite(raw.duration)) return ++without_time_, absl::OkStatus();
   if (std::abs(raw.start_ts) > kLatest)
     return InvalidArgument("start_ts {:g}: expected seconds since the first op of the same step", raw.start_ts);
+  if (raw.duration > kLongest)
+    return InvalidArgument("duration {:g}: expected seconds, at most {:g}", raw.duration, kLongest);
   if (raw.duration < 0) ++negative_durations_;
   TellRank(static_cast<size_t>(raw.dp_rank), static_cast<size_t>(raw.stage), static_cast<int32_t>(raw.rank));
   const StragglerRow row{IndexOf(raw.step),
