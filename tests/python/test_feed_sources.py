@@ -15,7 +15,7 @@ import wave
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from feed_service import BINARY, Service, await_that
+from feed_service import BINARY, Service
 from range_server import RangeServer
 
 from lockstep.feed import CenterClip, CenterCrop, FeedError, Loader, RandomClip
@@ -159,15 +159,15 @@ class Http(Case):
         pathlib.Path(self.folder, "shards.txt").write_text("".join(f"train-{i:03}.tar?sig=SECRET\n" for i in range(SHARDS)))
         for data in ("train-000.tar", self.braces, "shards.txt"):
             with Service(f"{self.server.url}{data}?sig=SECRET", "--patience", 0.2) as service:
-                loader = self.loader(service, transform=[CenterCrop(32, shorter=36)])
-                loader.next_batch()
                 pathlib.Path(self.folder, "train-000.tar").write_bytes(b"\0" * 10240)
-                await_that(lambda: loader.next_batch().skipped)
+                with self.assertRaises(FeedError) as none_left:
+                    self.stream(service, SHARDS * OF_SHARD, batch=1)
+                self.assertGreater(service.status()["corrupt_items"], 0)
                 top = subprocess.run([BINARY, "feed", "top", "--once", "--socket", service.socket], capture_output=True, text=True, timeout=30)
-                shown = [service.said(), json.dumps(service.status()), top.stdout]
+                shown = [service.said(), json.dumps(service.status()), top.stdout, str(none_left.exception)]
             write_shards(self.folder)
             for text in shown:
-                self.assertIn(data.split("{")[0].removesuffix(".tar"), text)
+                self.assertIn("train-000" if text == shown[-1] else data.split("{")[0].removesuffix(".tar"), text)
                 self.assertNotIn("SECRET", text)
         for data in ("none.tar", "train-{000..000}.tar{2..1}", "train-{1..999999999}.tar", "list.txt"):
             pathlib.Path(self.folder, "list.txt").write_text("\n")
