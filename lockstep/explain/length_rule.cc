@@ -69,18 +69,20 @@ class LengthsOn {
 
 // How long microbatches of a worker's lanes may be by chance. All of them: by how its steps vary, and those of most
 // workers. Some: by how all other lanes of the job do, by those too that lie far off, for these are the ones that lie
-// furthest off; what stands out here and there, each for itself. With the pace of their steps, which follows lengths,
-// and of few ranks takes away most of what these vary by.
+// furthest off; what stands out here and there, each for itself. In logarithms, for a few lengths are many times as
+// long as most; with the pace of their steps, which follows lengths, and of few ranks takes away most of what they vary
+// by.
 double LongestByChance(const Passes& passes, int dp, const SlowLanes& slow, double usual_spread) {
   if (slow.always) return 1 + ByChance(std::max(usual_spread, SpreadOfLanes(passes, dp)), slow.lanes.size());
   std::vector<double> others, squares;
   for (size_t lane = 0; lane < passes.job().lanes.size(); ++lane)
-    if (std::find(slow.lanes.begin(), slow.lanes.end(), lane) == slow.lanes.end())
-      others.push_back(passes.InLane(0, 0, lane) * passes.Pace(lane));
+    if (const double length = passes.InLane(0, 0, lane) * passes.Pace(lane);
+        length > 0 && std::find(slow.lanes.begin(), slow.lanes.end(), lane) == slow.lanes.end())
+      others.push_back(std::log(length));
   const double mean = Mean(others);
   for (const double other : others) squares.push_back((other - mean) * (other - mean));
   const double by_chance = ByChance(std::sqrt(Mean(squares)), slow.in_a_row ? slow.lanes.size() : 1);
-  return std::max(1.0, Median(std::move(others))) * (1 + by_chance);
+  return std::exp(std::max(0.0, Median(std::move(others))) + by_chance);
 }
 
 // With one stage a worker that is slow looks like one whose microbatches are longer; but that much longer, in all steps

@@ -357,6 +357,8 @@ class Builder {
     const size_t width = PipelineCount() * steps_.numbers.size();
     const std::vector<DeviceOp>& all = ranks_[rank].ops;
     const std::vector<int64_t> communicated = EndsOfCollectives(step, rank);
+    const std::vector<std::string>& streams = ranks_[rank].streams;
+    const bool on_host = std::find(streams.begin(), streams.end(), kHostStream) != streams.end();
     int64_t last = EndBefore(step, rank), computed = last;
     const auto put = [&](uint32_t op, int64_t begin, int64_t end) {
       const size_t cell = number_[op] * width + lane;
@@ -369,7 +371,7 @@ class Builder {
       const size_t from = std::max(ops.cuts[i], done_[step][rank]), to = ops.cuts[i + 1];
       if (from >= to) continue;
       int64_t begin = BeginOf(step, rank, from);
-      if (i > 0) begin = std::min(begin, HostFrom(all[ops.computes[from]], computed, communicated));
+      if (i > 0 && !on_host) begin = std::min(begin, HostFrom(all[ops.computes[from]], computed, communicated));
       int64_t end = INT64_MIN;
       for (size_t k = from; k < to; ++k) end = std::max(end, all[ops.computes[k]].end_ns());
       computed = std::max(computed, end);
