@@ -179,6 +179,13 @@ TEST(Report, WhatIsAsLongAsAJobHasRanksIsRanges) {
             "  RANK  8-15999\n");
 }
 
+TEST(Report, NumbersBeyondAnInt64AreToldAsTheyAre) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(RenderText({{"hashes", {uint64_t{1} << 63U, 2}}}), "hashes  9223372036854775808, 2\n");
+  EXPECT_EQ(RenderText({{"ends", {kMost, kLeast, kMost - 2, kMost - 1, kMost}}}),
+            fmt::format("ends  {}, {}, {}-{}\n", kMost, kLeast, kMost - 2, kMost));
+}
+
 TEST(Report, OfALongTableRowsThatDifferInMoreThanANumberAreRowsOfTheirOwn) {
   Json table = Json::array();
   std::string expected = "host   slot  rank\n";

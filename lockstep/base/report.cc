@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "lockstep/base/clean.h"
 #include "lockstep/base/number.h"
+#include "lockstep/base/ranges.h"
 
 namespace lockstep {
 namespace {
@@ -31,26 +32,16 @@ bool IsListOf(const Json& value, bool (*fits)(const Json&)) {
   return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), fits);
 }
 
-// "0-511, 513": three and more that follow each other are a range.
-std::string RangesText(std::span<const int64_t> numbers) {
-  constexpr size_t kLeast = 3;
-  std::string text;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t end = i + 1;
-    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    if (end - i < kLeast) end = i + 1;
-    if (!text.empty()) text += ", ";
-    text += end == i + 1 ? fmt::format("{}", numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[end - 1]);
-    i = end;
-  }
-  return text;
+// As an int64_t holds it.
+bool IsWhole(const Json& value) {
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= kMost);
 }
 
 std::string CellText(const Json& value);
 
 std::string JoinedText(const Json& values) {
-  if (IsListOf(values, [](const Json& value) { return value.is_number_integer(); }))
-    return RangesText(values.get<std::vector<int64_t>>());
+  if (IsListOf(values, IsWhole)) return RangesText(values.get<std::vector<int64_t>>());
   std::string text;
   for (const auto& [key, value] : values.items()) {
     if (!text.empty()) text += ", ";
@@ -120,16 +111,15 @@ std::optional<size_t> ColumnThatDiffers(const Row& one, const Row& other) {
 // Rows that differ in one number alone as one row, in which that is all their numbers.
 std::vector<Row> WithRanges(const std::vector<Row>& rows) {
   std::vector<Row> merged;
-  for (size_t i = 0; i < rows.size();) {
+  for (size_t i = 0, end = 0; i < rows.size(); i = end) {
     merged.push_back(rows[i]);
+    end = i + 1;
+    const std::optional<size_t> column = end < rows.size() ? ColumnThatDiffers(rows[i], rows[end]) : std::nullopt;
+    if (!column) continue;
+    while (end < rows.size() && ColumnThatDiffers(rows[i], rows[end]) == column) ++end;
     std::vector<int64_t> numbers;
-    const std::optional<size_t> column = i + 1 < rows.size() ? ColumnThatDiffers(rows[i], rows[i + 1]) : std::nullopt;
-    size_t end = i + 1;
-    if (column) numbers.push_back(*WholeNumber<int64_t>(rows[i][*column]));
-    for (; column && end < rows.size() && ColumnThatDiffers(rows[i], rows[end]) == column; ++end)
-      numbers.push_back(*WholeNumber<int64_t>(rows[end][*column]));
-    if (column) merged.back()[*column] = RangesText(numbers);
-    i = end;
+    for (size_t k = i; k < end; ++k) numbers.push_back(*WholeNumber<int64_t>(rows[k][*column]));
+    merged.back()[*column] = RangesText(numbers);
   }
   return merged;
 }
