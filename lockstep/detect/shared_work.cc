@@ -4,8 +4,10 @@
 #include <functional>
 #include <limits>
 #include <set>
+#include <string_view>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "lockstep/base/median.h"
 
 namespace lockstep::detect {
@@ -31,9 +33,8 @@ std::map<int, int> PipelinesOf(const trace::CommLog& log) {
   return of;
 }
 
-std::vector<bool> AreAlike(const trace::CommLog& log) {
+std::vector<bool> AreAlike(const trace::CommLog& log, const std::map<int, int>& pipelines) {
   std::vector<bool> alike;
-  const std::map<int, int> pipelines = PipelinesOf(log);
   for (const trace::Communicator& one : log.communicators) {
     std::set<int> seen;
     alike.push_back(std::ranges::all_of(one.ranks, [&](int rank) {
@@ -44,7 +45,12 @@ std::vector<bool> AreAlike(const trace::CommLog& log) {
   return alike;
 }
 
-SharedWork::SharedWork(const trace::CommLog& log) : meets_(AreAlike(log)) {}
+size_t CountHosts(const trace::Communicator& communicator, const trace::CommLog& log) {
+  absl::flat_hash_set<std::string_view> hosts;
+  for (const int rank : communicator.ranks)
+    if (const auto host = log.hosts.find(rank); host != log.hosts.end()) hosts.insert(host->second);
+  return hosts.size();
+}
 
 std::vector<int64_t> SharedWork::BeyondOf(const Round& round) const {
   std::vector<int64_t> took, places;

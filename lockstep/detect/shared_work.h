@@ -1,8 +1,10 @@
 // What groups of ranks take longer for than other groups do.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -14,14 +16,18 @@ namespace lockstep::detect {
 std::map<int, int> PipelinesOf(const trace::CommLog& log);
 
 // By communicator: whether its members are of different pipelines, each of another. Stages of one differ by design.
-std::vector<bool> AreAlike(const trace::CommLog& log);
+std::vector<bool> AreAlike(const trace::CommLog& log, const std::map<int, int>& pipelines);
+
+// How many hosts have members of it.
+size_t CountHosts(const trace::Communicator& communicator, const trace::CommLog& log);
 
 // What the members of a collective took alike before it: nobody among them waited for it. But where each of them then
 // meets members of other such groups, as tensor-parallel ranks of one host meet other replicas, those wait for all of
 // them. Not among stages of a pipeline, which differ by design. Rounds come in the order in which they began.
 class SharedWork {
  public:
-  explicit SharedWork(const trace::CommLog& log);
+  // By communicator: whether its members are alike.
+  explicit SharedWork(std::vector<bool> alike) : meets_(std::move(alike)) {}
 
   // Before this round its members were by themselves for at least `alone_ns`, all of them. Returns of each part by how
   // much longer than of the others what its groups took alike was, since the communicator's round before: ns. From now

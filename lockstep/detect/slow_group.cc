@@ -29,10 +29,10 @@ struct Meeting {
 using Meetings = std::map<std::pair<uint32_t, int>, std::vector<Meeting>>;  // by communicator and rank, the newest last
 
 // None: too much is lost of what groups would be compared by.
-std::optional<Meetings> MeetingsOf(const trace::CommLog& log, const Rounds& rounds) {
+std::optional<Meetings> MeetingsOf(const Rounds& rounds, const std::vector<bool>& alike) {
   Meetings meetings;
   std::map<uint32_t, int64_t> before_ns;  // by communicator: the round before ended
-  SharedWork shared(log);
+  SharedWork shared(alike);
   for (const Round& round : rounds.all) {
     std::vector<int64_t> alone, came;
     for (const Part& part : round.parts) {
@@ -85,20 +85,9 @@ struct Judged {
   size_t most_steps = 0;     // of a communicator in which hosts meet
 };
 
-// By communicator: whether hosts meet in it.
-std::vector<bool> AreOfSeveralHosts(const trace::CommLog& log) {
-  std::vector<bool> several;
-  for (const trace::Communicator& communicator : log.communicators) {
-    std::set<std::string_view> hosts;
-    for (const int rank : communicator.ranks)
-      if (const auto host = log.hosts.find(rank); host != log.hosts.end()) hosts.insert(host->second);
-    several.push_back(hosts.size() > 1);
-  }
-  return several;
-}
-
 Judged SlowOf(const Meetings& meetings, const trace::CommLog& log, const CommThresholds& thresholds) {
-  const std::vector<bool> several_hosts = AreOfSeveralHosts(log);
+  std::vector<bool> several_hosts;  // by communicator: whether hosts meet in it
+  for (const trace::Communicator& one : log.communicators) several_hosts.push_back(CountHosts(one, log) > 1);
   Judged judged;
   for (const auto& [of, all] : meetings) {
     const std::vector<Meeting> steps = ByStep(all);
@@ -175,7 +164,7 @@ std::vector<incident::Suspect> SuspectsOf(const std::set<int>& group, const trac
 // for longest.
 class NamedPipelines {
  public:
-  explicit NamedPipelines(const trace::CommLog& log) : pipelines_(PipelinesOf(log)) {}
+  explicit NamedPipelines(const std::map<int, int>& pipelines) : pipelines_(pipelines) {}
 
   // Whether no group before has a rank of a pipeline of these.
   bool Add(const std::set<int>& group) {
@@ -188,16 +177,17 @@ class NamedPipelines {
   }
 
  private:
-  std::map<int, int> pipelines_;
+  const std::map<int, int>& pipelines_;
   std::set<int> named_;
 };
 
 }  // namespace
 
 SlowGroups FindSlowGroups(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds) {
-  const std::vector<bool> alike = AreAlike(log);
+  const std::map<int, int> pipelines = PipelinesOf(log);
+  const std::vector<bool> alike = AreAlike(log, pipelines);
   const bool has_hosts = HasHosts(log);
-  const std::optional<Meetings> meetings = MeetingsOf(log, rounds);
+  const std::optional<Meetings> meetings = MeetingsOf(rounds, alike);
   if (!meetings && !has_hosts) return {};
   if (!meetings)
     return {{}, "more than one collective of a thousand is lost: whether all ranks of a host are slow can't be told"};
@@ -208,7 +198,7 @@ SlowGroups FindSlowGroups(const trace::CommLog& log, const Rounds& rounds, const
                         most_steps, kTimes)};
   if (2 * slow.size() > log.reported.size()) return {};  // then it is the others that are fast
   std::vector<SlowGroup> groups;
-  NamedPipelines pipelines(log);
+  NamedPipelines named(pipelines);
   while (!slow.empty()) {
     const auto worst = std::ranges::max_element(slow, {}, [](const auto& one) { return one.second.share; });
     const auto [rank, one] = *worst;
@@ -216,7 +206,7 @@ SlowGroups FindSlowGroups(const trace::CommLog& log, const Rounds& rounds, const
     slow.erase(rank);
     if (group.empty()) continue;
     for (const int member : group) slow.erase(member);
-    if (!pipelines.Add(group)) continue;
+    if (!named.Add(group)) continue;
     incident::Finding finding;
     finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
     finding.suspects = SuspectsOf(group, log);

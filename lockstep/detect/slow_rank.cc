@@ -7,13 +7,12 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "lockstep/base/median.h"
 #include "lockstep/detect/shared_work.h"
 
@@ -174,23 +173,22 @@ void TakeWaitsOut(const Spans& common, ByRank& of_ranks) {
 // What the job loses by a rank.
 class JobLoss {
  public:
-  explicit JobLoss(const trace::CommLog& log) : alike_(AreAlike(log)) {
-    for (const trace::Communicator& communicator : log.communicators) reach_.push_back(ReachOf(communicator, log));
-  }
+  explicit JobLoss(const trace::CommLog& log) : log_(log) {}
 
   // How long the group waits that reaches furthest of those that wait for it at all. A nearer one may wait for longer,
   // while the others are still at work, as in a pipeline that has slack. Stages of one pipeline come at different
   // times, whoever is slow: where they meet counts only if there are no other groups.
   double Of(const Excess& excess) const {
     constexpr double kAtAll = 8;  // this part of what the group waits that waits longest
+    const auto& [alike, reach_of] = groups();
     absl::btree_map<uint32_t, double> waits = excess.waited_share;
-    absl::erase_if(waits, [&](const auto& one) { return !alike_[one.first]; });
+    absl::erase_if(waits, [&](const auto& one) { return !alike[one.first]; });
     if (waits.empty()) waits = excess.waited_share;
     double longest = 0, lost = 0;
     for (const auto& [communicator, waited] : waits) longest = std::max(longest, waited);
     Reach furthest;
     for (const auto& [communicator, waited] : waits) {
-      const Reach& reach = reach_[communicator];
+      const Reach& reach = reach_of[communicator];
       if (waited * kAtAll < longest || reach < furthest) continue;
       lost = reach > furthest ? waited : std::max(lost, waited);
       furthest = reach;
@@ -201,15 +199,22 @@ class JobLoss {
  private:
   using Reach = std::pair<size_t, size_t>;  // over how many hosts a communicator goes, and how many members it has
 
-  static Reach ReachOf(const trace::Communicator& communicator, const trace::CommLog& log) {
-    absl::flat_hash_set<std::string_view> hosts;
-    for (const int rank : communicator.ranks)
-      if (const auto host = log.hosts.find(rank); host != log.hosts.end()) hosts.insert(host->second);
-    return {hosts.size(), communicator.ranks.size()};
+  struct Groups {  // by communicator
+    std::vector<bool> alike;
+    std::vector<Reach> reach;
+  };
+
+  // Most jobs lose nothing: looked up when first asked for.
+  const Groups& groups() const {
+    if (groups_) return *groups_;
+    groups_ = {AreAlike(log_, PipelinesOf(log_)), {}};
+    for (const trace::Communicator& one : log_.communicators)
+      groups_->reach.emplace_back(CountHosts(one, log_), one.ranks.size());
+    return *groups_;
   }
 
-  std::vector<bool> alike_;   // by communicator
-  std::vector<Reach> reach_;  // the same
+  const trace::CommLog& log_;
+  mutable std::optional<Groups> groups_;
 };
 
 double ShareOf(int64_t part_ns, int64_t whole_ns) {
