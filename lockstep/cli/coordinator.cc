@@ -12,14 +12,14 @@
 namespace lockstep::cli {
 namespace {
 
-struct Flags {
+struct CoordinatorFlags {
   node::RunOptions options;
   std::string listen, resume, nnodes;
   int join_timeout = 600;
   bool no_view = false;
 };
 
-absl::Status CheckJournal(const Flags& flags) {
+absl::Status CheckJournal(const CoordinatorFlags& flags) {
   const node::RunOptions& options = flags.options;
   if (!store::IsPostgresUrl(options.journal))
     return InvalidArgument("--journal must be postgresql://[USER@]HOST[:PORT]/DATABASE, found \"{}\"", options.journal);
@@ -30,7 +30,7 @@ absl::Status CheckJournal(const Flags& flags) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> Start(Flags& flags, const CLI::App& command) {
+absl::StatusOr<int> Start(CoordinatorFlags& flags, const CLI::App& command) {
   LS_RETURN_IF_ERROR(CheckTexts(command));
   node::RunOptions& options = flags.options;
   options.live_view = !flags.no_view;
@@ -60,7 +60,7 @@ absl::StatusOr<int> Start(Flags& flags, const CLI::App& command) {
 }  // namespace
 
 void AddCoordinator(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
+  auto flags = std::make_shared<CoordinatorFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand("coordinator", "Lead a job of several nodes from a machine without ranks");
   node::RunOptions& options = flags->options;
   command->add_option("--listen", flags->listen, "HOST:PORT at which the nodes' agents find it");

@@ -13,7 +13,7 @@
 namespace lockstep::cli {
 namespace {
 
-struct Flags {
+struct DiagnoseFlags {
   std::vector<std::string> paths;
   std::string thresholds;
   std::string layout;
@@ -21,7 +21,7 @@ struct Flags {
 };
 
 // What communication tells beside the stacks tells for whom ranks wait.
-absl::StatusOr<Json> DiagnoseStacks(const Flags& flags, const std::vector<std::string>& paths,
+absl::StatusOr<Json> DiagnoseStacks(const DiagnoseFlags& flags, const std::vector<std::string>& paths,
                                     const detect::CommThresholds& thresholds, const trace::CommLog& log) {
   detect::StackContext context;
   if (!flags.layout.empty()) {
@@ -33,7 +33,7 @@ absl::StatusOr<Json> DiagnoseStacks(const Flags& flags, const std::vector<std::s
   return detect::DiagnosisReport(detect::DiagnoseCommunication(log, thresholds), log, verdict);
 }
 
-absl::StatusOr<Json> Diagnose(const Flags& flags) {
+absl::StatusOr<Json> Diagnose(const DiagnoseFlags& flags) {
   detect::CommThresholds thresholds;
   if (!flags.thresholds.empty()) {
     LS_ASSIGN_OR_RETURN(thresholds, detect::ReadCommThresholds(flags.thresholds));
@@ -57,7 +57,7 @@ absl::StatusOr<Json> Diagnose(const Flags& flags) {
 }  // namespace
 
 void AddDiagnose(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
+  auto flags = std::make_shared<DiagnoseFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand(
       "diagnose", "Which rank keeps a job waiting, or which rank or link slows it down, from what its ranks noted");
   command

@@ -8,14 +8,14 @@
 namespace lockstep::cli {
 namespace {
 
-struct PlanFlags {
+struct FeedPlanFlags {
   double cache_gb = 0, samples = 0, encoded_kb = 0, decoded_kb = 0, augmented_kb = 0, decode_ms = 0, augment_ms = 0;
   double storage = 0, network = 0, cache = 0, pcie = 0, cores = 0, gpu = 0;
   int jobs = 1;
   bool remote = false, json = false;
 };
 
-absl::StatusOr<Json> PlanCache(const PlanFlags& flags) {
+absl::StatusOr<Json> PlanCache(const FeedPlanFlags& flags) {
   const sampling::FeedMachine machine{.cores = flags.cores,
                                       .storage_bytes = flags.storage * 1e9,
                                       .network_bytes = flags.network * 1e9,
@@ -41,7 +41,7 @@ absl::StatusOr<Json> PlanCache(const PlanFlags& flags) {
 }  // namespace
 
 void AddFeedPlan(CLI::App& feed, int& exit_code) {
-  auto flags = std::make_shared<PlanFlags>();  // lives as long as the callbacks of the parser
+  auto flags = std::make_shared<FeedPlanFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command =
       feed.add_subcommand("plan", "What a cache of so many GB should hold, and how fast jobs are fed then");
   command->add_option("--cache-gb", flags->cache_gb, "Of memory or disk, for all forms")->required();

@@ -10,7 +10,7 @@
 namespace lockstep::cli {
 namespace {
 
-struct Flags {
+struct FeedShowFlags {
   std::string image, out;
   prepare::Recipe recipe;
   prepare::AugmentKey key;
@@ -25,7 +25,7 @@ std::string Ppm(const prepare::Size& size, std::string_view rgb) {
 
 Json Box(const prepare::Region& region) { return Json{region.x, region.y, region.width, region.height}; }
 
-absl::StatusOr<Json> Show(Flags flags) {
+absl::StatusOr<Json> Show(FeedShowFlags flags) {
   flags.recipe.size = {flags.size, flags.size};
   flags.recipe.crop = flags.center ? prepare::CropRule::kCenter : prepare::CropRule::kRandomResized;
   if (flags.center) flags.recipe.flip = 0;
@@ -55,7 +55,7 @@ absl::StatusOr<Json> Show(Flags flags) {
 }  // namespace
 
 void AddFeedShow(CLI::App& feed, int& exit_code) {
-  auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
+  auto flags = std::make_shared<FeedShowFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = feed.add_subcommand("show", "What a job is given of an image: its crop, and the pixels");
   command->add_option("IMAGE", flags->image, "JPEG, PNG or WebP")->required();
   command->add_option("-o,--out", flags->out, "File to write the pixels to, PPM");

@@ -8,14 +8,14 @@
 namespace lockstep::cli {
 namespace {
 
-struct SimulateFlags {
+struct FeedSimulateFlags {
   std::string sets, policy = "auto", evict = "auto";
   sampling::SimulateOptions options;
   int64_t cache = 0, seed = 1;
   bool orders = false, json = false;
 };
 
-absl::StatusOr<Json> SimulateFeed(SimulateFlags flags) {
+absl::StatusOr<Json> SimulateFeed(FeedSimulateFlags flags) {
   if (flags.policy != "auto") {
     LS_ASSIGN_OR_RETURN(flags.options.policy, sampling::ParsePolicy(flags.policy));
   }
@@ -32,7 +32,7 @@ absl::StatusOr<Json> SimulateFeed(SimulateFlags flags) {
 }  // namespace
 
 void AddFeedSimulate(CLI::App& feed, int& exit_code) {
-  auto flags = std::make_shared<SimulateFlags>();  // lives as long as the callbacks of the parser
+  auto flags = std::make_shared<FeedSimulateFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = feed.add_subcommand(
       "simulate", "How many items jobs with these sets would prepare, and in which order they come");
   command->add_option("--sets", flags->sets, "One line for each job: item ids and ranges, 0-3999,5000")->required();

@@ -14,7 +14,7 @@
 namespace lockstep::cli {
 namespace {
 
-struct Flags {
+struct InspectFlags {
   std::vector<std::string> paths;
   std::string config, root, log;
   double seconds = 60;
@@ -30,7 +30,7 @@ inspect::Settings WithoutTolerance(inspect::Settings settings) {
   return settings;
 }
 
-absl::StatusOr<inspect::Settings> SettingsOf(const Flags& flags) {
+absl::StatusOr<inspect::Settings> SettingsOf(const InspectFlags& flags) {
   inspect::Settings settings;
   if (!flags.config.empty()) {
     LS_ASSIGN_OR_RETURN(settings, inspect::ReadSettings(flags.config));
@@ -38,7 +38,7 @@ absl::StatusOr<inspect::Settings> SettingsOf(const Flags& flags) {
   return flags.once ? WithoutTolerance(std::move(settings)) : settings;
 }
 
-absl::StatusOr<inspect::Where> WhereOf(const Flags& flags) {
+absl::StatusOr<inspect::Where> WhereOf(const InspectFlags& flags) {
   std::error_code error;
   if (!flags.root.empty() && !std::filesystem::is_directory(flags.root, error))
     return NotFound("--root {}: no such directory", flags.root);
@@ -84,7 +84,7 @@ int Print(const Json& report, bool json, bool fault) {
   return printed == 0 && fault ? kExitNo : printed;
 }
 
-absl::StatusOr<int> Inspect(const Flags& flags) {
+absl::StatusOr<int> Inspect(const InspectFlags& flags) {
   LS_ASSIGN_OR_RETURN(const inspect::Settings settings, SettingsOf(flags));
   if (flags.print_config) {
     fmt::print("{}", inspect::SettingsText(settings));
@@ -103,7 +103,7 @@ absl::StatusOr<int> Inspect(const Flags& flags) {
 }  // namespace
 
 void AddInspect(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
+  auto flags = std::make_shared<InspectFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand(
       "inspect", "What is wrong with this machine: network, disks, file systems, memory, kernel log, GPUs");
   auto* paths = command->add_option(
