@@ -236,6 +236,79 @@ TEST(TwoPausesOfAStep, AreNoSlowRank) { CheckTwoPauses(PausedAt::kWithin, 1); }
 // It seems to begin when the all-reduce has ended, 1 ms later.
 TEST(TwoPausesOfAStep, AreSeenBehindTheLaunchOfAnAllReduce) { CheckTwoPauses(PausedAt::kCut, 5.0 / 6); }
 
+// Eight ranks compute most of a step at a stretch, and reduce its gradients at once; then the norm of these, and the
+// optimizer. Of rank 2 the matrix multiplications take `slower` times as long in steps 4 to 8; in steps 5 and 9 its
+// host pauses in their midst.
+std::vector<trace::KinetoRank> ReducedOnce(double slower, int64_t pause) {
+  constexpr int kRanks = 8;
+  constexpr int64_t kUs = 1'000, kMs = 1'000'000;
+  std::vector<trace::KinetoRank> ranks(kRanks);
+  std::vector<int64_t> now(kRanks, 0), begins(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    trace::KinetoRank& one = ranks[static_cast<size_t>(rank)];
+    one.rank = rank;
+    one.world_size = kRanks;
+    one.streams = {"device 0 stream 7", "device 0 stream 20"};
+    one.groups = {{"0", "default_pg", {0, 1, 2, 3, 4, 5, 6, 7}}};
+    one.collectives = {{"allreduce", 0, -1, 8, 8, -1, false}};
+  }
+  const auto compute = [&](size_t rank, int64_t length, int64_t after = 0) {
+    ranks[rank].ops.push_back({now[rank] + after, length, now[rank] + after - 5 * kUs, 0, trace::kNoIndex});
+    now[rank] += after + length;
+  };
+  const auto reduce = [&] {
+    const int64_t end = *std::ranges::max_element(now) + kMs;
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      ranks[rank].ops.push_back({now[rank], end - now[rank], now[rank] - 6 * kUs, 1, 0});
+      now[rank] = end;
+    }
+  };
+  for (int step = 0; step < 12; ++step) {
+    begins = now;
+    for (size_t rank = 0; rank < kRanks; ++rank)
+      for (int layer = 0; layer < 8; ++layer) {
+        const bool is_slow = rank == 2 && step >= 4 && step <= 8;
+        const bool pauses = rank == 2 && (step == 5 || step == 9) && layer == 4;
+        const int64_t jitter = (step * 7 + layer * 5 + int64_t(rank) * 3) % 5 * kMs / 50;
+        compute(rank, std::llround(4 * kMs * (is_slow ? slower : 1)) + jitter, pauses ? pause : 0);
+        compute(rank, kMs / 5);
+      }
+    reduce();
+    for (size_t rank = 0; rank < kRanks; ++rank) compute(rank, kMs / 2);
+    reduce();
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      compute(rank, kMs);
+      ranks[rank].steps.push_back({step, begins[rank] - 10 * kUs, now[rank] - begins[rank]});
+    }
+  }
+  for (trace::KinetoRank& rank : ranks)
+    std::ranges::stable_sort(rank.ops, {}, [](const trace::DeviceOp& op) { return std::pair(op.stream, op.begin_ns); });
+  return ranks;
+}
+
+std::vector<Cause> CausesOfReducedOnce(double slower, int64_t pause) {
+  const trace::TracedJob job = trace::BuildKinetoJob(ReducedOnce(slower, pause), {}).value().job;
+  return FindCauses(job, WhatIf(job)).found;
+}
+
+TEST(OneSegment, OfMostOfTheTimeThatIsLongWithoutAGapIsASlowDevice) {
+  for (const double slower : {1.25, 1.6, 2.0}) {
+    const std::vector<Cause> causes = CausesOfReducedOnce(slower, 0);
+    ASSERT_THAT(Names(causes), ElementsAre("transient_worker")) << slower;
+    EXPECT_EQ(causes[0].suspects[0].rank, 2);
+    EXPECT_EQ(causes[0].suspects[0].first_step, 4);
+    EXPECT_EQ(causes[0].suspects[0].last_step, 8);
+    EXPECT_NEAR(causes[0].gain_s, 0.032 * (slower - 1) * 5 / 12, 0.001);
+  }
+}
+
+TEST(OneSegment, OfMostOfTheTimeThatHasALongGapIsPaused) {
+  const std::vector<Cause> causes = CausesOfReducedOnce(1, 12'000'000);
+  ASSERT_THAT(Names(causes), ElementsAre("gc"));
+  EXPECT_EQ(causes[0].suspects[0].rank, 2);
+  EXPECT_NEAR(causes[0].gain_s, 0.002, 0.0002);
+}
+
 // The host is so much ahead of the device, by its steps, and has the inputs of each step copied on a stream of their
 // own as soon as it comes to it.
 void LetHostRunAhead(trace::KinetoRank& rank, int64_t lead_ns) {

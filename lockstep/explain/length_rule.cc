@@ -5,6 +5,7 @@
 
 #include "lockstep/base/median.h"
 #include "lockstep/base/status.h"
+#include "lockstep/explain/others.h"
 #include "lockstep/explain/pass_times.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/explain/slow_lanes.h"
@@ -67,28 +68,31 @@ class LengthsOn {
   std::vector<std::vector<uint32_t>> ops_;  // by microbatch
 };
 
+// In logarithms, for a few lengths are many times as long as most; with the pace of their steps, which follows lengths,
+// and of few ranks takes away most of what they vary by. By lane.
+std::vector<double> LengthsOfLanes(const Passes& passes) {
+  std::vector<double> lengths;
+  for (size_t lane = 0; lane < passes.job().lanes.size(); ++lane) {
+    const double length = passes.InLane(0, 0, lane) * passes.Pace(lane);
+    lengths.push_back(length > 0 ? std::log(length) : std::numeric_limits<double>::quiet_NaN());
+  }
+  return lengths;
+}
+
 // How long microbatches of a worker's lanes may be by chance. All of them: by how its steps vary, and those of most
 // workers. Some: by how all other lanes of the job do, by those too that lie far off, for these are the ones that lie
-// furthest off; what stands out here and there, each for itself. In logarithms, for a few lengths are many times as
-// long as most; with the pace of their steps, which follows lengths, and of few ranks takes away most of what they vary
-// by.
-double LongestByChance(const Passes& passes, int dp, const SlowLanes& slow, double usual_spread) {
+// furthest off; what stands out here and there, each for itself.
+double LongestByChance(const Passes& passes, int dp, const SlowLanes& slow, double usual_spread, const Others& others) {
   if (slow.always) return 1 + ByChance(std::max(usual_spread, SpreadOfLanes(passes, dp)), slow.lanes.size());
-  std::vector<double> others, squares;
-  for (size_t lane = 0; lane < passes.job().lanes.size(); ++lane)
-    if (const double length = passes.InLane(0, 0, lane) * passes.Pace(lane);
-        length > 0 && std::find(slow.lanes.begin(), slow.lanes.end(), lane) == slow.lanes.end())
-      others.push_back(std::log(length));
-  const double mean = Mean(others);
-  for (const double other : others) squares.push_back((other - mean) * (other - mean));
-  const double by_chance = ByChance(std::sqrt(Mean(squares)), slow.in_a_row ? slow.lanes.size() : 1);
-  return std::exp(std::max(0.0, Median(std::move(others))) + by_chance);
+  const auto [median, deviation] = others.Without(slow.lanes);
+  return std::exp(std::max(0.0, median) + ByChance(deviation, slow.in_a_row ? slow.lanes.size() : 1));
 }
 
 // With one stage a worker that is slow looks like one whose microbatches are longer; but that much longer, in all steps
 // or a run of them, they are not by chance.
 void LeaveOutWorkers(const Passes& passes, Lengths& lengths) {
   const double spread = SpreadOfLanes(passes);
+  const Others others(LengthsOfLanes(passes));
   for (int dp = 0; dp < passes.job().dp; ++dp) {
     const std::optional<SlowLanes> slow = FindSlowLanes(passes, dp, 0, spread);
     if (!slow) continue;
@@ -97,7 +101,7 @@ void LeaveOutWorkers(const Passes& passes, Lengths& lengths) {
       for (int i = 0; i < lengths.microbatches(); ++i)
         if (const double length = lengths.At(lane, i); !std::isnan(length)) there.push_back(length);
     const double slower = Median(std::move(there));
-    if (slower <= LongestByChance(passes, dp, *slow, spread)) continue;
+    if (slower <= LongestByChance(passes, dp, *slow, spread, others)) continue;
     for (const size_t lane : slow->lanes) {
       lengths.Slower(lane) = slower;
       for (int i = 0; i < lengths.microbatches(); ++i) lengths.At(lane, i) /= slower;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/median.h"
 #include "lockstep/explain/pass_times.h"
 
 namespace lockstep::explain {
@@ -18,7 +19,7 @@ struct Segment {
 
 SteadySegments::SteadySegments(const Passes& passes, int stage, int dp) : passes_(passes) {
   const std::vector<uint32_t>& ops = passes.Ops(0, stage);
-  for (const uint32_t op : ops) of_op_[op] = Ratio(passes, op, passes.LanesOf(dp));
+  for (const uint32_t op : ops) of_op_[op] = Ratio(passes, op, passes.LanesOf(dp)), FindUsuallyIdle(op, dp);
   for (const size_t lane : passes.LanesOf(dp)) FindPaused(ops, lane);
 }
 
@@ -27,8 +28,19 @@ double SteadySegments::Seconds(uint32_t op, size_t lane) const {
   return found == paused_.end() ? passes_.Duration(op, lane) : found->second;
 }
 
+void SteadySegments::FindUsuallyIdle(uint32_t op, int dp) {
+  std::vector<double> idle;
+  for (const size_t lane : passes_.LanesOf(dp))
+    if (passes_.Has(op, lane)) idle.push_back(Idle(op, lane));
+  usually_idle_[op] = Median(std::move(idle));
+}
+
+double SteadySegments::Idle(uint32_t op, size_t lane) const {
+  return static_cast<double>(trace::IdleOf(passes_.job(), passes_.job().graph.Cell(op, lane)));
+}
+
 // Against the median, by time, of the others of the lane, which several pauses do not move. If half of them are long it
-// is the lane that is slow.
+// is the lane that is slow. A pause of the host is a gap between kernels; kernels that are long are the device's.
 void SteadySegments::FindPaused(const std::vector<uint32_t>& ops, size_t lane) {
   std::vector<Segment> segments;
   for (const uint32_t op : ops)
@@ -46,7 +58,10 @@ void SteadySegments::FindPaused(const std::vector<uint32_t>& ops, size_t lane) {
     const double others = segments[static_cast<size_t>(middle)].relative;
     if (one.relative < kLong * others) break;
     const double steady = std::max(others, of_op_.at(one.op));
-    if (one.relative >= kLong * steady) paused.emplace_back(passes_.job().graph.Cell(one.op, lane), steady * one.usual);
+    if (one.relative < kLong * steady) continue;
+    const double gaps = std::max(0.0, Idle(one.op, lane) - usually_idle_.at(one.op));
+    paused.emplace_back(passes_.job().graph.Cell(one.op, lane),
+                        std::max(steady * one.usual, passes_.Duration(one.op, lane) - gaps));
   }
   if (2 * paused.size() < segments.size()) paused_.insert(paused.begin(), paused.end());
 }

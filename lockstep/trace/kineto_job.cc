@@ -278,6 +278,7 @@ class Builder {
     const size_t width = PipelineCount() * steps_.numbers.size();
     job.starts.assign(ops_.size() * width, 0.0F);
     job.durations.assign(ops_.size() * width, 0.0F);
+    job.idle.assign(ops_.size() * width, 0.0F);
     job.graph.absent.assign(ops_.size() * width, 1);
     job.busy_until.resize(width * static_cast<size_t>(steps_.pipelines ? steps_.pipelines->stages() : 1));
     std::vector<int64_t> last_ends(ranks_.size(), INT64_MIN);
@@ -372,11 +373,15 @@ class Builder {
       if (from >= to) continue;
       int64_t begin = BeginOf(step, rank, from);
       if (i > 0 && !on_host) begin = std::min(begin, HostFrom(all[ops.computes[from]], computed, communicated));
-      int64_t end = INT64_MIN;
-      for (size_t k = from; k < to; ++k) end = std::max(end, all[ops.computes[k]].end_ns());
+      int64_t end = begin, idle = 0;
+      for (size_t k = from; k < to; ++k) {
+        idle += std::max(int64_t{0}, BeginOf(step, rank, k) - end);
+        end = std::max(end, all[ops.computes[k]].end_ns());
+      }
       computed = std::max(computed, end);
       if (to < ops.computes.size()) end = std::min(end, BeginOf(step, rank, to));
       put(first_op_[role] + static_cast<uint32_t>(i), begin, end);
+      out_.job.idle[number_[first_op_[role] + i] * width + lane] = ToSeconds(idle);
       TakeDataWaits(rank, lane, number_[first_op_[role] + static_cast<uint32_t>(i)], begin, end);
     }
     for (size_t i = 0; i < ops.collectives.size(); ++i) {

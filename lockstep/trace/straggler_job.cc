@@ -183,7 +183,7 @@ std::vector<LostRow> PutBackLostRows(StragglerRows& rows, OpTable& table, LaneTa
   return all;
 }
 
-std::vector<RenumberedRow> RenumberRows(StragglerRows& rows, OpTable& table, const LaneTable& lanes, size_t threads) {
+Renumbered RenumberRows(StragglerRows& rows, OpTable& table, const LaneTable& lanes, size_t threads) {
   const size_t width = lanes.lanes.size();
   NumberedRows numbered{table.ops(), lanes.lanes, lanes.first_lane,
                         std::vector<StragglerRow*>(table.ops().size() * width)};
@@ -193,7 +193,7 @@ std::vector<RenumberedRow> RenumberRows(StragglerRows& rows, OpTable& table, con
 }
 
 struct Mends {
-  std::vector<RenumberedRow> renumbered;
+  Renumbered renumbered;
   std::vector<LostRow> put_back;
   bool refused = false;  // with them the rows fit no schedule, so they were taken back
 };
@@ -207,7 +207,7 @@ Mends MendRows(StragglerRows& rows, OpTable& table, LaneTable& lanes, size_t thr
 }
 
 void TakeBack(Mends& mends, StragglerRows& rows, LaneTable& lanes) {
-  for (const RenumberedRow& one : mends.renumbered) one.row->sequence = one.sequence;
+  for (const RenumberedRow& one : mends.renumbered.rows) one.row->sequence = one.sequence;
   if (!mends.put_back.empty()) rows.pieces.pop_back();
   lanes.rows = lanes.recorded_rows;
   mends = {.renumbered = {}, .put_back = {}, .refused = true};
@@ -351,7 +351,7 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   LaneTable lanes = Lanes(rows, meta.dp, threads);
   Mends mends = MendRows(rows, table, lanes, threads);
   absl::StatusOr<graph::OpGraphBuilder::Built> graph = GraphOf(rows, table, lanes, meta);
-  if (!graph.ok() && !(mends.put_back.empty() && mends.renumbered.empty())) {
+  if (!graph.ok() && !(mends.put_back.empty() && mends.renumbered.rows.empty())) {
     TakeBack(mends, rows, lanes);
     graph = GraphOf(rows, table, lanes, meta);
   }
@@ -375,7 +375,8 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   Count(job.counters, "absent_ranks", job.steps.size() * static_cast<size_t>(job.dp) - job.lanes.size());
   Count(job.counters, "absent_ops", mends.put_back.size() + missing);
   Count(job.counters, "lost_rows_put_back", mends.put_back.size());
-  Count(job.counters, "rows_renumbered", mends.renumbered.size());
+  Count(job.counters, "rows_renumbered", mends.renumbered.rows.size());
+  Count(job.counters, "rows_left_as_numbered", mends.renumbered.left);
   Count(job.counters, kLostRowsLeftOut, mends.refused ? missing : 0);
   MarkAbsent(job, missing);
   if (!mends.put_back.empty()) job.put_back.resize(job.starts.size());

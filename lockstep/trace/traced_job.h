@@ -74,6 +74,8 @@ struct TracedJob {
   // [op * lanes + lane], s: so much of a compute passed in waiting for batches of a data service, by its own word.
   // Empty: not told, or none.
   std::vector<float> data_waits;
+  // [op * lanes + lane], s: so much of a compute nothing ran, between its kernels or before the first. Empty: not told.
+  std::vector<float> idle;
   std::map<std::pair<int, int>, DataSources> data_sources;  // what for; by dp and stage
 
   // s, by dp and stage: what was added to the times of workers whose clocks were off; of several steps the largest.
@@ -94,6 +96,9 @@ inline bool IsRecorded(const TracedJob& job, size_t cell) { return !job.graph.Is
 inline float DataWaitOf(const TracedJob& job, size_t cell) {
   return job.data_waits.empty() ? 0.0F : job.data_waits[cell];
 }
+
+// s; of a cell.
+inline float IdleOf(const TracedJob& job, size_t cell) { return job.idle.empty() ? 0.0F : job.idle[cell]; }
 
 // Of a communication: it came out so far below zero that it was taken as 0, which has a sign then. (One of exactly 0,
 // as stamps that are rounded make it, has none.)

@@ -1,0 +1,118 @@
+// Numbers of collectives: kept where they fit the ends of their group, else those that fit.
+#include "lockstep/trace/row_numbers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "lockstep/trace/test_trace.h"
+
+namespace lockstep::trace {
+namespace {
+
+// Jobs of one stage: 8 steps of 4 ranks, which reduce gradients in buckets one behind the other. In step 3 rank 0 is
+// late, and rank 2 lacks some buckets; its clock may be off in all steps.
+struct Case {
+  double late, bucket;  // s
+  int buckets;
+  int first = 0, last = 0;  // so many are lost, and the others counted anew
+  double clock = 0;         // s
+  bool gathers = false;     // parameters, before it computes
+};
+
+constexpr int kRanks = 4, kSteps = 8, kLateStep = 3;
+constexpr double kForward = 0.5, kBackward = 1;
+
+// Numbers as they are in the file.
+std::string RowsOf(const Case& one) {
+  std::string rows;
+  for (int step = 0; step < kSteps; ++step)
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const double own = 1 + (rank == 2 ? one.clock : 0), late = step == kLateStep ? one.late : 0;
+      const auto add = [&](const char* type, double start, double end, int number, int microbatch) {
+        rows += fmt::format("{0},0,{0},{1},{2},{3:.6f},{4:.6f},{5},0,{6},{6}\n", rank, step, type, start + own,
+                            end - start, number, microbatch);
+      };
+      const double computed = kForward + kBackward + (rank == 0 ? late : 0), all = kForward + kBackward + late;
+      if (one.gathers) add("params-all-gather", -0.2, 0, 0, -1);
+      add("forward-compute", 0, kForward, 0, 0);
+      add("backward-compute", kForward, computed, 0, 0);
+      const bool lacks = step == kLateStep && rank == 2;
+      const int from = lacks ? one.first : 0, to = one.buckets - (lacks ? one.last : 0);
+      for (int i = from; i < to; ++i) {
+        const double begin = i == 0 ? computed : all + one.bucket * i;
+        add("grads-reduce-scatter", begin, all + one.bucket * (i + 1), i - from, -1);
+      }
+      const double reduced = all + one.bucket * one.buckets;
+      add("optimizer", reduced, reduced + 0.01, 0, -1);
+    }
+  return rows;
+}
+
+uint64_t CounterOf(const TracedJob& job, std::string_view name) {
+  const auto found = std::ranges::find(job.counters, name, &Counter::name);
+  return found == job.counters.end() ? 0 : found->count;
+}
+
+TracedJob JobOf(const std::string& rows, int dp = kRanks) {
+  const StragglerMeta meta = DataParallelMeta(dp);
+  StragglerSink sink(meta, {});
+  const absl::Status read = ReadStragglerCsv(WriteTrace(kHeader + rows), sink);
+  EXPECT_TRUE(read.ok()) << Message(read);
+  return BuildStragglerJob(sink.TakeRows(), meta).value();
+}
+
+void ExpectRenumbered(const Case& one, uint64_t rows) {
+  const TracedJob job = JobOf(RowsOf(one));
+  const std::string what = fmt::format("late {}, {} buckets of {} s, lost {} and {}, clock {}{}", one.late, one.buckets,
+                                       one.bucket, one.first, one.last, one.clock, one.gathers ? ", gathers" : "");
+  EXPECT_EQ(CounterOf(job, "rows_renumbered"), rows) << what;
+  EXPECT_EQ(CounterOf(job, "lost_rows_put_back"), one.first + one.last) << what;
+  if (one.clock != 0) return;
+  EXPECT_EQ(CounterOf(job, "clocks_off"), 0) << what;
+}
+
+// The kept ones begin when the slowest rank lets them: late by as much as some buckets take.
+TEST(NumbersOfCollectives, AreKeptWhereTheirGroupEndsWithThem) {
+  for (const bool gathers : {false, true})
+    for (const double clock : {0.0, 0.2, -0.3}) {
+      ExpectRenumbered({0.9, 0.3, 12, 0, 3, clock, gathers}, 0);
+      ExpectRenumbered({0.3, 0.1, 12, 0, 3, clock, gathers}, 0);
+      ExpectRenumbered({0.03, 0.02, 12, 0, 1, clock, gathers}, 0);
+    }
+}
+
+TEST(NumbersOfCollectives, AreThoseThatTheirGroupEndsWith) {
+  for (const bool gathers : {false, true})
+    for (const double clock : {0.0, 0.2, -0.3})
+      for (const double late : {0.0, 0.3, 0.9}) {
+        ExpectRenumbered({late, 0.3, 12, 3, 0, clock, gathers}, 9);
+        ExpectRenumbered({late, 0.3, 12, 2, 1, clock, gathers}, 9);
+        ExpectRenumbered({late, 0.3, 2, 1, 0, clock, gathers}, 1);
+      }
+}
+
+// Rows times lacking ones would take minutes and gigabytes.
+TEST(NumbersOfCollectives, AreLeftWhereThereAreTooMany) {
+  const auto rows = [](int count, int kept) {
+    std::string text;
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::string begin = fmt::format("{0},0,{0},0,", rank);
+      text += begin + "forward-compute,1,1,0,0,0,0\n" + begin + "backward-compute,2,2,0,0,0,0\n" + begin +
+              "params-all-gather,0,1,0,0,-1,-1\n" + begin + "optimizer,10,0.1,0,0,-1,-1\n";
+      const int from = rank == 0 ? 0 : count - kept;
+      for (int i = from; i < count; ++i)
+        text += begin + fmt::format("grads-reduce-scatter,{},0.0002,{},0,-1,-1\n", 4 + 0.0005 * i, i - from);
+    }
+    return text;
+  };
+  const TracedJob some = JobOf(rows(4000, 2000), 2), many = JobOf(rows(9000, 4500), 2);
+  EXPECT_EQ(CounterOf(some, "rows_renumbered"), 2000);
+  EXPECT_EQ(CounterOf(some, "rows_left_as_numbered"), 0);
+  EXPECT_EQ(CounterOf(many, "rows_renumbered"), 0);
+  EXPECT_EQ(CounterOf(many, "rows_left_as_numbered"), 4500);
+}
+
+}  // namespace
+}  // namespace lockstep::trace
