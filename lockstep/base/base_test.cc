@@ -179,6 +179,17 @@ TEST(Report, WhatIsAsLongAsAJobHasRanksIsRanges) {
             "  RANK  8-15999\n");
 }
 
+TEST(Report, NamesThatOnlyLookLikeNumbersAndNumbersBelow0AreNoRanges) {
+  Json hosts = Json::array();
+  std::string expected = "host\n";
+  for (int host = 0; host < 20; ++host) {
+    hosts.push_back({{"host", fmt::format("{:04}", host)}});
+    expected += fmt::format("{:04}\n", host);
+  }
+  EXPECT_EQ(RenderText(hosts), expected);
+  EXPECT_EQ(RenderText({{"offsets", {-3, -2, -1, 0, 1, 2}}}), "offsets  -3, -2, -1, 0-2\n");
+}
+
 TEST(Report, NumbersBeyondAnInt64AreToldAsTheyAre) {
   constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMost = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(RenderText({{"hashes", {uint64_t{1} << 63U, 2}}}), "hashes  9223372036854775808, 2\n");

@@ -12,7 +12,8 @@ std::string TextOf(std::span<const Number> numbers, const RangesForm& form) {
   for (size_t i = 0; i < numbers.size(); ++ranges) {
     if (ranges == form.most) return fmt::format("{} and {} more", text, numbers.size() - i);
     size_t end = i + 1;
-    while (end < numbers.size() && numbers[end] > numbers[i] && numbers[end] - 1 == numbers[end - 1]) ++end;
+    while (end < numbers.size() && numbers[i] >= 0 && numbers[end] > numbers[i] && numbers[end] - 1 == numbers[end - 1])
+      ++end;
     if (end - i < form.least) end = i + 1;
     if (!text.empty()) text += ", ";
     text += end == i + 1 ? fmt::format("{}", numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[end - 1]);

@@ -100,11 +100,17 @@ Row KeysOf(const Json& table) {
   return keys;
 }
 
+// Written as a range of numbers would write it: "007" is a name.
+bool IsNumber(const std::string& cell) {
+  const auto number = WholeNumber<int64_t>(cell);
+  return number && *number >= 0 && fmt::to_string(*number) == cell;
+}
+
 // In which column alone two rows differ; nothing: in none, in several, or in what is no whole number.
 std::optional<size_t> ColumnThatDiffers(const Row& one, const Row& other) {
   const auto first = std::mismatch(one.begin(), one.end(), other.begin());
   if (first.first == one.end() || !std::equal(first.first + 1, one.end(), first.second + 1)) return std::nullopt;
-  if (!WholeNumber<int64_t>(*first.first) || !WholeNumber<int64_t>(*first.second)) return std::nullopt;
+  if (!IsNumber(*first.first) || !IsNumber(*first.second)) return std::nullopt;
   return static_cast<size_t>(first.first - one.begin());
 }
 

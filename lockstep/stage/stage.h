@@ -68,7 +68,8 @@ struct ls_stage;
 const char* ls_stage_last_error(void);
 /* For a language that must look up while it waits: from now on reserve, linger, attach and next of this thread return
  * AGAIN after slice_s seconds in which they could do nothing, and are to be called again with the same arguments, the
- * limit among them, which counts from now on. 0: no slices any more, as at first. */
+ * limit among them, which counts from now on. 0: that wait is over, and one that it came into the midst of, as a
+ * signal's handler may, goes on in its own slices; else there are none any more, as at first. */
 void ls_stage_slices(double slice_s);
 
 /* ---- of the simulation, in each of its ranks ---- */

@@ -123,6 +123,28 @@ TEST_F(Stream, LosslessWaitsForReadersWithinItsLimit) {
   ls_stage_detach(reader);
 }
 
+// As when a signal's handler waits while the program does.
+TEST_F(Stream, AWaitInSlicesGoesOnAfterOneWithinIt) {
+  ls_stage* writer = Open({.policy = LS_STAGE_LOSSLESS, .k = 2, .spare = 0, .readers = 1, .seed = 0, .spill = nullptr});
+  ls_stage* reader = Attach();
+  ls_stage_step step;
+  const auto next_within = [&] {
+    ls_stage_slices(0.01);
+    while (ls_stage_next(reader, 0.2, &step) == LS_STAGE_AGAIN) continue;
+    ls_stage_slices(0);
+  };
+  for (const auto& [limit, then] : {std::pair{3600.0, LS_STAGE_AGAIN}, {0.1, LS_STAGE_TIMEOUT}}) {
+    ls_stage_slices(0.02);
+    EXPECT_EQ(LS_STAGE_AGAIN, ls_stage_next(reader, limit, &step));
+    next_within();
+    EXPECT_EQ(then, ls_stage_next(reader, limit, &step)) << "its limit counts from its own first slice";
+    ls_stage_slices(0);
+  }
+  EXPECT_EQ(LS_STAGE_TIMEOUT, ls_stage_next(reader, 0.1, &step)) << "no slices any more";
+  EXPECT_EQ(LS_STAGE_OK, ls_stage_close(writer, 0));
+  ls_stage_detach(reader);
+}
+
 // Each call ends with its slice; the wait ends at its limit, is counted once, and says how long it was.
 TEST_F(Stream, AWaitInSlicesIsOneWait) {
   ls_stage* writer = Open({.policy = LS_STAGE_LOSSLESS, .k = 2, .spare = 0, .readers = 2, .seed = 0, .spill = nullptr});

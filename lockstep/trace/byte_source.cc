@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <libdeflate.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -141,6 +142,9 @@ ByteSource::Buffer ByteSource::Inflated(const std::string& path) {
 absl::StatusOr<ByteSource> ByteSource::Open(const std::string& path, size_t largest) {
   Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return ErrnoError(errno, path);
+  if (struct stat info{}; ::fstat(file.get(), &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode)))
+    return InvalidArgument("{}: a pipe, whose first bytes went to tell what it holds; write it to a file and name that",
+                           path);
   ByteSource source(path, largest, std::move(file));
   if (Buffer text = Inflated(path); text.size > 0) {
     source.buffer_ = std::move(text);
@@ -152,7 +156,7 @@ absl::StatusOr<ByteSource> ByteSource::Open(const std::string& path, size_t larg
   return source;
 }
 
-// The first bytes tell what it is; not read twice, for the file may be a pipe.
+// The first bytes tell what it is.
 absl::Status ByteSource::Begin() {
   while (end_ < kGzip.size()) {
     LS_ASSIGN_OR_RETURN(const size_t got, ReadSome(file_, path_, buffer_.bytes.get() + end_, buffer_.size - end_));

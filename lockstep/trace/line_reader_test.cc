@@ -1,7 +1,9 @@
 #include "lockstep/trace/line_reader.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <fstream>
@@ -97,6 +99,14 @@ TEST_F(LineReaderTest, WhatIsBehindAGzipStreamAndIsNoneIsNamed) {
 
 TEST_F(LineReaderTest, AMissingFileIsNamed) {
   EXPECT_THAT(Message(LineReader::Open("/nowhere/trace.csv").status()), HasSubstr("/nowhere/trace.csv: No such file"));
+}
+
+TEST_F(LineReaderTest, APipeIsRefusedForItCanBeReadOnlyOnce) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const Fd reading(ends[0]), writing(ends[1]);
+  EXPECT_THAT(Message(LineReader::Open(fmt::format("/proc/self/fd/{}", reading.get())).status()),
+              HasSubstr(": a pipe"));
 }
 
 }  // namespace
