@@ -30,7 +30,8 @@ absl::StatusOr<Json> DiagnoseStacks(const DiagnoseFlags& flags, const std::vecto
   context.waits = detect::WaitsOf(log, thresholds);
   LS_ASSIGN_OR_RETURN(const std::vector<trace::ProcessStack> stacks, trace::ReadStackFiles(paths));
   LS_ASSIGN_OR_RETURN(const detect::StackVerdict verdict, detect::AggregateStacks(stacks, context));
-  return detect::DiagnosisReport(detect::DiagnoseCommunication(log, thresholds), log, verdict);
+  return detect::DiagnosisReport(detect::DiagnoseCommunication(log, thresholds), log, verdict,
+                                 flags.json ? detect::Reader::kProgram : detect::Reader::kPerson);
 }
 
 absl::StatusOr<Json> Diagnose(const DiagnoseFlags& flags) {

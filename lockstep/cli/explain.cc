@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -29,7 +30,7 @@ struct ExplainFlags {
   std::vector<std::string> traces, kineto, chakra, steps;
   std::optional<int> rank, threads;
   std::optional<size_t> window;
-  bool json = false, watch = false;
+  bool json = false, watch = false, whole_timelines = false;
 };
 
 // "12" or "20-23".
@@ -95,18 +96,23 @@ absl::StatusOr<Json> ExplainOne(const ExplainFlags& flags) {
     LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(flags.meta));
     LS_RETURN_IF_ERROR(explain::WriteCompat(flags.compat, analysis, meta));
   }
+  Json report = explained.report();
   if (!flags.out.empty()) {
-    LS_RETURN_IF_ERROR(explain::WritePage(flags.out, explained.report(), explain::StepsReport(analysis)));
-    LS_RETURN_IF_ERROR(explain::WriteTimelines(flags.out, explained.job(), analysis));
+    const explain::TimelineChoice choice = explain::ChooseSlices(
+        explained.job(), analysis, flags.whole_timelines ? std::numeric_limits<size_t>::max() : explain::kMostSlices);
+    if (!choice.left_out.empty()) report["left_out"] = choice.left_out;
+    LS_RETURN_IF_ERROR(explain::WritePage(flags.out, report, explain::StepsReport(analysis)));
+    LS_RETURN_IF_ERROR(explain::WriteTimelines(flags.out, explained.job(), analysis, choice));
   }
-  return explained.report();
+  return report;
 }
 
 absl::StatusOr<Json> ExplainDirectories(const ExplainFlags& flags) {
   if (!flags.meta.empty() || !flags.compat.empty() || !flags.steps.empty() || flags.rank || !flags.kineto.empty() ||
-      !flags.chakra.empty())
+      !flags.chakra.empty() || flags.whole_timelines)
     return InvalidArgument(
-        "--meta, --compat, --steps, --rank, --kineto and --chakra belong to one job, not to directories");
+        "--meta, --compat, --steps, --rank, --kineto, --chakra and --whole-timelines belong to one job, not to "
+        "directories");
   explain::FleetOptions options;
   LS_ASSIGN_OR_RETURN(options.shard, ParseShard(flags.shard));
   if (!flags.shard.empty() && flags.out.empty())
@@ -163,9 +169,13 @@ void AddExplain(CLI::App& app, int& exit_code) {
   command->add_option("--rank", flags->rank, "The rank of the one file that does not tell it")
       ->check(Between(0, trace::kMostKinetoRanks - 1));
   command->add_option("--steps", flags->steps, "Only these steps, such as 12 or 20-23; may be given several times");
-  command->add_option(
+  CLI::Option* out = command->add_option(
       "--out", flags->out,
       "Also write a page with heatmaps (index.html), timelines for Perfetto, and JSON into this directory");
+  command
+      ->add_flag("--whole-timelines", flags->whole_timelines,
+                 "Timelines of all steps and ranks, also where a file has more than a million slices")
+      ->needs(out);
   command->add_option("--compat", flags->compat,
                       "Also write the files of the published what-if analysis into this directory");
   command

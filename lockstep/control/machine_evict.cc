@@ -1,5 +1,7 @@
 // Who takes the place of a node: a warm standby, where one waits and the policy allows it. A node that is lost and has
 // none ends the job, for its ranks are part of it.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "lockstep/control/turn.h"
@@ -42,6 +44,14 @@ bool CanDoWithout(const State& state, int node) {
 bool MustAwait(const State& state, int node, Nanos at) {
   if (!CanAwait(state, node)) return false;
   return !state.awaited.contains(node) || at < GoneAt(state, node, {});
+}
+
+// Nodes whose agents are out of reach, and whose place somebody could have, or nobody.
+std::vector<int> AllLostReplaceable(const State& state) {
+  std::vector<int> nodes;
+  for (const auto& [node, index] : state.lost_agents)
+    if (IsReplaceable(state, node) || (CanDoWithout(state, node) && !CanAwait(state, node))) nodes.push_back(node);
+  return nodes;
 }
 
 void Await(Turn& turn, int node) {
@@ -260,16 +270,25 @@ void AwaitLost(Turn& turn) {
 }
 
 std::optional<int> LostReplaceable(const State& state) {
-  for (const auto& [node, index] : state.lost_agents)
-    if (IsReplaceable(state, node) || (CanDoWithout(state, node) && !CanAwait(state, node))) return node;
-  return std::nullopt;
+  const std::vector<int> nodes = AllLostReplaceable(state);
+  const auto nearest = std::ranges::min_element(nodes, {}, [&](int node) {
+    const Nanos lost = incident::Lead(state.incidents[state.lost_agents.at(node)]).since;
+    return std::max(lost - state.fault.since, state.fault.since - lost);
+  });
+  return nearest == nodes.end() ? std::nullopt : std::optional(*nearest);
 }
 
 void LoseLostNode(Turn& turn, int node) {
-  const Finding& agent = incident::Lead(turn.state.incidents[turn.state.lost_agents.at(node)]);
-  const std::string why = agent.evidence.front();  // the incident closes
-  LoseNode(turn, node, why + ", others have lost their connections to its ranks, and nobody in reach died",
-           agent.since);
+  const State& state = turn.state;
+  const Finding& agent = incident::Lead(state.incidents[state.lost_agents.at(node)]);
+  std::string why = agent.evidence.front();  // the incident closes
+  why += ", others have lost their connections to its ranks, and nobody in reach died";
+  std::vector<std::string> names;
+  for (const int lost : AllLostReplaceable(state)) names.push_back(NodeName(state, lost));
+  if (names.size() > 1)
+    why += fmt::format("; of the nodes whose agents are out of reach ({}) it was lost nearest to when that happened",
+                       fmt::join(names, ", "));
+  LoseNode(turn, node, why, agent.since);
 }
 
 void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes) {

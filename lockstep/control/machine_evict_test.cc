@@ -149,6 +149,25 @@ TEST(Standby, WithTheNameOfANodeTakesItsPlaceAlone) {
   EXPECT_EQ(job.state.spec.nodes[2].token, "c booted anew");
 }
 
+// Agent b has been away for long, and its ranks train on; then the machine of c goes down.
+TEST(Standby, TakesThePlaceThatWasLostNearestToTheLostConnections) {
+  JobSpec spec;
+  spec.standbys = 1;
+  for (const double c_lost : {20.0, 20.5}) {
+    Scenario job = OfNodes({"a", "b", "c"}, spec);
+    job.Hear(12, StandbyCame{{"s", 2, "s's"}});
+    job.Hear(13, AgentLost{1, "b", "its connection was lost", At(13)});
+    if (c_lost < 20.2) job.Hear(20, AgentLost{2, "c", "its connection was lost", At(20)});
+    job.Hear(20.2, LostPeer(1, 0, Step(12, 19), 20.1));
+    if (c_lost > 20.2) job.Hear(20.5, AgentLost{2, "c", "its connection was lost", At(20.5)});
+    EXPECT_THAT(job.Hear(21.2, SecondaryGraceOver{EpochId(1)}), testing::HasSubstr("seat 2")) << c_lost;
+    EXPECT_EQ(job.state.spec.nodes[1].name, "b");
+    ASSERT_EQ(job.state.evictions.size(), 1u);
+    EXPECT_THAT(job.state.evictions[0].why,
+                testing::HasSubstr("of the nodes whose agents are out of reach (b, c) it was lost nearest to when"));
+  }
+}
+
 TEST(Standby, WithTheNameOfTheLostNodeIsPreferred) {
   Scenario job = WithStandby();
   job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});

@@ -92,7 +92,7 @@ absl::Status Roster::CheckStandby(const Join& join) const {
   int others = 0;
   for (const Join& standby : waiting_) {
     if (standby.token == join.token) continue;
-    ++others;
+    if (is_fit_({standby.name, standby.ranks, standby.token})) ++others;
     if (standby.name == join.name)
       return InvalidArgument("two nodes have the name {}; tell them apart with --node-name", join.name);
   }

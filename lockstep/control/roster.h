@@ -1,9 +1,9 @@
 // Who takes part in a job: collects the agents of its nodes before it begins, gives each a place, and knows them again
 // when they come back. Refusals say which two agents disagree on what. An agent of another run is not refused: it is to
 // look elsewhere.
-// Who comes later waits as a standby, as many as the run allows. Whose place was taken is refused for good.
-// Pure. A job begins when as many nodes are there as it may have, or as many as it must have and nobody else came for
-// a while (torchrun's "last call").
+// Who comes later waits as a standby, as many as the run allows that are fit to take a place. Whose place was taken is
+// refused for good. Pure. A job begins when as many nodes are there as it may have, or as many as it must have and
+// nobody else came for a while (torchrun's "last call").
 //
 //   Roster roster(run, {.standbys = 1});
 //   LS_RETURN_IF_ERROR(roster.Admit(join, now));
@@ -78,6 +78,8 @@ class Roster {
   void Welcome(int asked_for) { asked_for_ = asked_for; }
   // Whether the agent of a node is there: of one that is not, somebody else may have the name, and wait for the place.
   void AskWhoAttends(std::function<bool(int node)> attends) { attends_ = std::move(attends); }
+  // Whether a standby could take a place: of those whose machine is broken, and says so, none fills one of `standbys`.
+  void AskWhoIsFit(std::function<bool(const NodeSpec& standby)> is_fit) { is_fit_ = std::move(is_fit); }
   void Refuse(const std::string& token, const std::string& why) { refused_[token] = why; }
   // From then on the answer stays true.
   bool IsComplete(Nanos now);
@@ -115,6 +117,7 @@ class Roster {
   uint64_t first_epoch_ = 1;
   int asked_for_ = 0;
   std::function<bool(int node)> attends_ = [](int) { return true; };
+  std::function<bool(const NodeSpec& standby)> is_fit_ = [](const NodeSpec&) { return true; };
   std::string layout_, job_;
   std::vector<NodeSpec> nodes_;
   std::optional<Join> member_;  // one of these, as it said who it is

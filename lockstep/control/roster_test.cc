@@ -163,6 +163,17 @@ TEST(Roster, WhoComesLaterStandsBy) {
   EXPECT_TRUE(roster.Admit(NodeOf("t", -1, 0), {}).ok()) << "there is room again";
 }
 
+TEST(Roster, AStandbyThatIsNotFitFillsNoPlace) {
+  Roster roster = WithStandby();
+  std::string unfit = "s's token";
+  roster.AskWhoIsFit([&](const NodeSpec& standby) { return standby.token != unfit; });
+  EXPECT_TRUE(roster.Admit(NodeOf("t", -1, 0), {}).ok());
+  EXPECT_EQ(Refusal(roster, NodeOf("u", -1, 0)), "node u came after the job had begun with 2 nodes and 1 standbys");
+  unfit = "";
+  EXPECT_EQ(Refusal(roster, NodeOf("s", -1, 0)), "node s came after the job had begun with 2 nodes and 1 standbys")
+      << "it is fit again, and one too many, once it joins anew";
+}
+
 // Its machine was started anew, and waits for the place that it had.
 TEST(Roster, WhoStandsByMayHaveTheNameOfANodeThatIsLost) {
   Roster roster = WithStandby();

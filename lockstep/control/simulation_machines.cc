@@ -41,7 +41,7 @@ void Simulation::StandbyComes(const std::string& name) {
 bool Simulation::HasRoom() const {
   const JobSpec& spec = state().spec;
   const int room = std::max(0, spec.most_nodes - static_cast<int>(spec.nodes.size()));
-  return static_cast<int>(state().standbys.size()) < spec.standbys + NeedsOf(state()).machines + room;
+  return CountFit(state()) < spec.standbys + NeedsOf(state()).machines + room;
 }
 
 void Simulation::StandbyLeaves(const std::string& name) {

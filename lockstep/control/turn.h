@@ -86,7 +86,8 @@ void BeginChoosing(Turn& turn);
 void UndoGrowth(Turn& turn, const std::string& why);
 // Who stands by, or how large the world is, has changed.
 void NoteRoom(Turn& turn);
-// A node whose agent is out of reach, and which a standby could replace.
+// A node whose agent is out of reach, and which a standby could replace. Of several the one that was lost nearest to
+// when connections were: another agent may be away for a reason of its own, while its ranks train on.
 std::optional<int> LostReplaceable(const State& state);
 // Neither it nor its ranks are in reach: the standby takes its place.
 void LoseLostNode(Turn& turn, int node);

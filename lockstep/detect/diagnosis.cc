@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/wall_time.h"
-#include "lockstep/detect/stack_report.h"
 
 namespace lockstep::detect {
 namespace {
@@ -50,7 +49,7 @@ Json DiagnosisReport(const CommDiagnosis& diagnosis, const trace::CommLog& log) 
   return report;
 }
 
-Json DiagnosisReport(CommDiagnosis diagnosis, trace::CommLog log, const StackVerdict& stacks) {
+Json DiagnosisReport(CommDiagnosis diagnosis, trace::CommLog log, const StackVerdict& stacks, Reader reader) {
   if (log.reported.empty()) {
     diagnosis.no_report = stacks.no_stack;
     for (const Trainer& trainer : stacks.stacks.trainers)
@@ -60,7 +59,7 @@ Json DiagnosisReport(CommDiagnosis diagnosis, trace::CommLog log, const StackVer
   }
   if (stacks.finding) diagnosis.findings.insert(diagnosis.findings.begin(), *stacks.finding);
   Json report = DiagnosisReport(diagnosis, log);
-  report["stacks"] = StackReport(stacks);
+  report["stacks"] = StackReport(stacks, reader);
   return report;
 }
 

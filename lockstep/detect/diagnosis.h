@@ -4,6 +4,7 @@
 #include "lockstep/base/report.h"
 #include "lockstep/detect/comm_hang.h"
 #include "lockstep/detect/stack_groups.h"
+#include "lockstep/detect/stack_report.h"
 
 namespace lockstep::detect {
 
@@ -15,6 +16,6 @@ namespace lockstep::detect {
 Json DiagnosisReport(const CommDiagnosis& diagnosis, const trace::CommLog& log);
 // ... with what the stacks say, which stands first, and as `stacks` (stack_report.h). `reported` and `no_report` are of
 // the stacks where the log is empty.
-Json DiagnosisReport(CommDiagnosis diagnosis, trace::CommLog log, const StackVerdict& stacks);
+Json DiagnosisReport(CommDiagnosis diagnosis, trace::CommLog log, const StackVerdict& stacks, Reader reader);
 
 }  // namespace lockstep::detect

@@ -103,6 +103,8 @@ std::string Page(const Json& report, const Json& steps) {
   html += Headline(report);
   for (const Json& note : report.value("notes", Json::array()))
     html += "<p class=\"note\">" + Escaped(note.get<std::string>()) + "</p>\n";
+  if (report.contains("left_out"))
+    html += "<p class=\"note\">" + Escaped(report.at("left_out").get<std::string>()) + "</p>\n";
   html += "<h2>Causes</h2>\n" + CausesTable(report);
   html += "<h2>Workers</h2>\n" + HeatmapSvg(WorkersMap(report));
   html += "<h2>Steps</h2>\n" + LineChartSvg(StepsChart(steps)) + HeatmapSvg(StepsMap(steps));

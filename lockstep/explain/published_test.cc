@@ -127,7 +127,7 @@ TEST_P(Published, IdealTimeline) {
                                    [](const Json& event) { return event.at("tid").get<int64_t>() / kTheirThreads; });
   const std::string folder = trace::TempPath("timelines");
   std::filesystem::create_directories(folder);
-  ASSERT_TRUE(WriteTimelines(folder, *job_, *analysis_).ok());
+  ASSERT_TRUE(WriteTimelines(folder, *job_, *analysis_, ChooseSlices(*job_, *analysis_)).ok());
   const Slices found = SlicesOf(folder + "/timeline-ideal.json.gz",
                                 [](const Json& event) { return event.at("args").at("rank").get<int64_t>(); });
   ASSERT_EQ(found.size(), expected.size());

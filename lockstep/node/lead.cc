@@ -84,6 +84,8 @@ absl::Status Lead::Resume(const std::string& run_token) {
 void Lead::UseRoster(std::unique_ptr<control::Roster> roster) {
   roster_ = std::move(roster);
   roster_->AskWhoAttends([this](int node) { return node == own_node_ || peers_.contains(node); });
+  roster_->AskWhoIsFit(
+      [this](const control::NodeSpec& standby) { return control::WhyUnfit(head_.state(), standby).empty(); });
 }
 
 absl::Status Lead::Attend(const control::Join& own) {

@@ -46,6 +46,11 @@ SLOWNESS = {"communication_slow", "non_communication_slow", "job_slow", "data_sl
 PHASES = {"detect_s", "decide_s", "restart_s", "recompute_s"}
 
 
+def of_the_job(incidents):
+    """Those of the job itself, without what was merely named: a loaded machine is slow for seconds, too, and an agent silent."""
+    return [one for one in incidents if one["certain"] and one["symptom"] not in SLOWNESS | {"watcher_lost"}]
+
+
 def ddp(steps=STEPS, faults=(), step_time=STEP_TIME_S):
     """The arguments of jobs/ddp.py."""
     planned = (word for fault in faults for word in ("--fault", fault))
@@ -127,8 +132,7 @@ class Run:
         return self._json("incidents", [])
 
     def faults(self):
-        """The incidents of the job itself, without what was merely named: a loaded machine is slow for seconds, too."""
-        return [one for one in self.incidents() if one["certain"] and one["symptom"] not in SLOWNESS | {"watcher_lost"}]
+        return of_the_job(self.incidents())
 
     def suspects(self):
         """The ranks that each of faults() names."""

@@ -165,6 +165,16 @@ class Diagnose(unittest.TestCase):
         self.assertEqual([2, 3], missing["no_report"], missing)
         self.assert_names([2, 3], missing, syndrome="not_entered", certain=False)
 
+    def test_stacks_of_ranks_that_are_all_elsewhere(self):
+        sections = [f"rank {rank} (pid {100 + rank})\n Python\n  main thread\n    /home/me/job.py:9 in at_{chr(97 + rank // 26)}{chr(97 + rank % 26)}\n"
+                    f" native\n  thread {100 + rank} python3 state R\n    read (libc.so.6)\n\n" for rank in range(60)]
+        path = self.folder / "stacks.txt"
+        path.write_text("node a\n" + "".join(sections))
+        self.assertEqual(60, len(self.diagnose(path)["stacks"]["clusters"]))
+        text = self.lockstep(path)
+        self.assertEqual(16, text.count("in_communication"), text)
+        self.assertIn("44 smaller clusters with processes of 44 ranks; --json has all", text)
+
     def test_stacks_beside_dumps(self):
         stacks = self.write_stacks("a", range(RANKS), stuck=2)
         dumps = self.folder / "dumps"

@@ -346,7 +346,7 @@ class Explain(unittest.TestCase):
             "--watch: expected one TRACE": ["--watch", "--kineto", trace],
             "expected one TRACE, or directories only": [trace, job, "--meta", meta],
             "empty: no traces; expected trace-X.parquet": ["empty"],
-            "--meta, --compat, --steps, --rank, --kineto and --chakra belong to one job": [job, "--meta", meta],
+            "--meta, --compat, --steps, --rank, --kineto, --chakra and --whole-timelines belong to one job": [job, "--meta", meta],
             "--shard 2/2: expected I/N": [job, "--shard", "2/2", "--out", "why"],
             "the shards join in a directory": [job, "--shard", "0/2"],
             "--shard auto: SLURM_PROCID and SLURM_NTASKS are not set": [job, "--shard", "auto", "--out", "why"],

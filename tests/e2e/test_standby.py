@@ -5,7 +5,7 @@ import signal
 import subprocess
 import unittest
 
-from harness import BINARY, STEPS, Run, RunTest, ddp, free_port, kill
+from harness import BINARY, STEPS, Run, RunTest, ddp, free_port, kill, of_the_job
 
 LONG = 3 * STEPS
 
@@ -199,25 +199,30 @@ class Standby(StandbyTest):
 
 
 KERNEL_LOG = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /dev/kmsg && exec "$@"']  # FILE COMMAND...
+XID = "4,1,5,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
 
 
 class TheMachineItself(StandbyTest):
     """What it says of itself, and what its tests find."""
 
     def test_an_xid_in_the_kernels_log(self):
-        log = self.folder() / "kmsg"
-        log.touch()
-        if subprocess.run([*KERNEL_LOG, str(log), "true"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("no right to give a process another kernel log")
+        log = self.kernel_log()
         self.start(*ddp(LONG, step_time=0.1), prefix=[*KERNEL_LOG, str(log)])
-        log.write_text("4,1,5,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n")
+        log.write_text(XID)
         self.finish_without_b()
-        first, = self.lead("incidents")
+        first, = of_the_job(self.lead("incidents"))
         self.assertEqual(("machine_fault", [{"kind": "node", "name": "b"}], True), (first["symptom"], first["suspects"], first["certain"]), first)
         self.assertIn("79", first["evidence"][0], first)
         again = [line["step"] for line in self.a.steps() if line["epoch"] > 1]
         before = max(line["step"] for line in self.a.steps() if line["epoch"] == 1)
         self.assertGreaterEqual(min(again), before - 1, first)  # out of memory: the machine was in reach
+
+    def kernel_log(self):
+        log = self.folder() / "kmsg"
+        log.touch()
+        if subprocess.run([*KERNEL_LOG, str(log), "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no right to give a process another kernel log")
+        return log
 
     def finish_without_b(self):
         self.b.watcher.wait(90)  # its place is another's
@@ -237,10 +242,11 @@ class TheMachineItself(StandbyTest):
         self.addCleanup(subprocess.run, ["umount", "--lazy", full], check=True)
         self.start(*ddp(LONG, ["kill:1:8:forward:1", "kill:1:16:forward:2"], step_time=0.1), env={"TMPDIR": str(full)})
         self.finish_without_b()
-        second = json.loads(subprocess.run([BINARY, "why", "2", "--run", str(self.lead_dir), "--json"], capture_output=True, text=True, timeout=30).stdout)
+        crash = of_the_job(self.lead("incidents"))[1]["id"]
+        second = json.loads(subprocess.run([BINARY, "why", str(crash), "--run", str(self.lead_dir), "--json"], capture_output=True, text=True, timeout=30).stdout)
         self.assertEqual(["diagnose", "evict"], [one["rung"] for one in second["decisions"]], second)
         self.assertIn("disk", second["decisions"][1]["reason"], second)
-        measured = {one["name"]: one for one in json.loads((self.a.dir / "incident_2/probe.json").read_text())["measurements"]}
+        measured = {one["name"]: one for one in json.loads((self.a.dir / f"incident_{crash}/probe.json").read_text())["measurements"]}
         self.assertTrue(measured["neighbours.receive"]["ok"] and measured["neighbours.bits"]["ok"], measured)  # with b, to and fro
 
 
