@@ -75,6 +75,8 @@ class StarterLink {
   // Grows whenever one of them is another memory than before.
   uint64_t buffers_generation() const { return buffers_generation_; }
   const DroppedOutput& dropped() const { return dropped_; }
+  // "zygote" or "exec": how workers would start now; empty: not known yet.
+  const std::string& starts_by() const { return starts_by_; }
 
  private:
   void Send(const Json& request, std::vector<int> fds = {});
@@ -90,6 +92,7 @@ class StarterLink {
   std::map<int, RankBuffers> buffers_;
   uint64_t buffers_generation_ = 0;
   DroppedOutput dropped_;
+  std::string starts_by_;
 };
 
 }  // namespace lockstep::agent

@@ -61,6 +61,8 @@ class Starter {
   void Note(const std::string& text) { agent_.Tell({{"event", "note"}, {"text", text}}); }
   void AgentLeft();
   void TellDropped();
+  std::string StartsBy() const;
+  void TellStartsBy();
   void SayHello();
   void TellRing(size_t rank);
   void TellBuffers(size_t rank);
@@ -116,6 +118,7 @@ class Starter {
   std::optional<EpochPlan> plan_;  // being spawned
   Nanos exec_by_;  // its zygote is lost: what that has forked ends first, or has until then; 0 = it is not
   DroppedOutput told_;
+  std::string told_starts_by_;
   bool killing_ = false, ending_ = false;
   bool watched_ = false;       // whoever is connected has asked for something
   bool forked_ = false;        // the workers of the epoch, by the zygote
@@ -274,6 +277,18 @@ void Starter::TellDropped() {
   agent_.Tell({{"event", "dropped"}, {"log", told_.log}, {"console", told_.console}});
 }
 
+// How workers would start now; empty: that is not known yet.
+std::string Starter::StartsBy() const {
+  if (!host_.known()) return "";
+  return host_.zygote_ok() ? "zygote" : "exec";
+}
+
+void Starter::TellStartsBy() {
+  if (StartsBy() == told_starts_by_ || agent_.queued()) return;
+  told_starts_by_ = StartsBy();
+  agent_.Tell({{"event", "starts_by"}, {"method", told_starts_by_}});
+}
+
 Json Describe(const Worker& worker) {
   return {{"rank", worker.rank}, {"pid", worker.pid},       {"exited", worker.exited},
           {"code", worker.code}, {"signal", worker.signal}, {"at", worker.exited_at.value}};
@@ -303,6 +318,7 @@ void Starter::SayHello() {
                {"restart_count", workers_restarts_},
                {"stopped", !plan_ && AllGone()},
                {"zygote", forked_},
+               {"starts_by", StartsBy()},
                {"workers", workers},
                {"dropped", {{"log", told_.log}, {"console", told_.console}}},
                {"unheard_since", agent_.unheard_since().value},
@@ -602,6 +618,7 @@ void Starter::Tick() {
   feeds_.Tick();
   host_.Tick();
   TellDropped();
+  TellStartsBy();
   const Nanos now = clock_.Now();
   shared_memory_.Tick();
   if (force_at_.value != 0 && now >= force_at_) {

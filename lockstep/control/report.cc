@@ -178,18 +178,29 @@ Json CheckpointJson(const Observed& observed) {
           {"peers", PeersJson(observed.peers)}};
 }
 
-void AddStandbys(Json& report, const State& state) {
+// Why the workers of a standby would not be there at once; empty: its Python is warm.
+std::string WhyCold(const Observed& observed, const NodeSpec& standby) {
+  const auto told = observed.standbys.find(standby.token);
+  if (told == observed.standbys.end() || told->second.empty())
+    return "its Python is not warm yet, as far as it has said";
+  return told->second == "zygote" ? "" : "its workers start by exec";
+}
+
+void AddStandbys(Json& report, const State& state, const Observed& observed) {
   Json standbys = Json::array(), evicted = Json::array();
-  Json unfit = Json::array();
+  Json unfit = Json::array(), cold = Json::array();
   for (const NodeSpec& standby : state.standbys) {
     standbys.push_back(standby.name);
     if (const std::string why = WhyUnfit(state, standby); !why.empty())
       unfit.push_back({{"name", standby.name}, {"why", why}});
+    if (const std::string why = WhyCold(observed, standby); !why.empty())
+      cold.push_back({{"name", standby.name}, {"why", why}});
   }
   for (const Eviction& eviction : state.evictions)
     evicted.push_back({{"name", eviction.node.name}, {"standby", eviction.standby}, {"why", eviction.why}});
   report["standbys"] = std::move(standbys);
   report["unfit_standbys"] = std::move(unfit);
+  report["cold_standbys"] = std::move(cold);
   report["evicted"] = std::move(evicted);
 }
 
@@ -378,7 +389,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
       {"incidents", state.incidents.size()},
       {"ignored_events", state.ignored_events},
       {"verdict", state.verdict}};
-  if (state.spec.standbys > 0 || state.spec.can_ask || state.spec.most_nodes > 0) AddStandbys(report, state);
+  if (state.spec.standbys > 0 || state.spec.can_ask || state.spec.most_nodes > 0) AddStandbys(report, state, observed);
   if (state.spec.most_nodes > 0)
     report["world"] = {{"nodes", state.spec.nodes.size()},
                        {"ranks", state.spec.ranks},

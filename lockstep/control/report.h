@@ -3,6 +3,7 @@
 #pragma once
 
 #include <limits>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,7 +66,8 @@ struct Observed {
   std::optional<PeerCopies> peers;                                  // none: there is one node
   int64_t records = 0, records_dropped = 0, records_unwritten = 0;  // lost: by full rings; by the disk
   Bytes log_dropped, console_dropped;                               // of the workers' output
-  std::string start_method;                                         // "zygote" or "exec"
+  std::string start_method;                                         // "zygote" or "exec"; of a standby: as they would
+  std::map<std::string, std::string> standbys;                      // their start methods, by token
 };
 
 // What is left of that when the agent is out of reach, and said it so long ago: how its ranks are now is not known.

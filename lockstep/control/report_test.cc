@@ -70,8 +70,16 @@ TEST(StatusReport, SaysWhoStandsByAndWhoIsOut) {
   Scenario job(spec);
   for (const char* name : {"s", "t"}) job.Hear(2, StandbyCame{{name, 1, name}});
   job.Hear(3, AgentGone{1, "its agent is silent"});
-  const Json report = StatusReport(job.state, Observed{}, At(4));
+  Observed observed;
+  const Json report = StatusReport(job.state, observed, At(4));
   EXPECT_EQ(report["standbys"], Json::parse(R"(["t"])"));
+  EXPECT_EQ(report["cold_standbys"],
+            Json::parse(R"([{"name": "t", "why": "its Python is not warm yet, as far as it has said"}])"));
+  observed.standbys = {{"t", "exec"}, {"s", ""}};
+  EXPECT_EQ(StatusReport(job.state, observed, At(4))["cold_standbys"],
+            Json::parse(R"([{"name": "t", "why": "its workers start by exec"}])"));
+  observed.standbys["t"] = "zygote";
+  EXPECT_EQ(StatusReport(job.state, observed, At(4))["cold_standbys"], Json::array());
   EXPECT_EQ(report["evicted"], Json::parse(R"([{"name": "b", "standby": "s", "why": "its agent is silent"}])"));
 }
 

@@ -352,7 +352,9 @@ Json Head::Status() const {
     const control::NodeSpec& spec = specs[static_cast<size_t>(node)];
     nodes.push_back({{"name", spec.name}, {"ranks", spec.ranks}, {"agent", attends ? "here" : "lost"}});
   }
-  Json status = control::StatusReport(state(), control::Together(observed, conductor_->counted_before()), now);
+  control::Observed all = control::Together(observed, conductor_->counted_before());
+  all.standbys = standbys_;
+  Json status = control::StatusReport(state(), all, now);
   status["nodes"] = nodes;
   if (conductor_->nodes() > 1) status["checkpoint"]["waits_for"] = conductor_->WaitsFor();
   if (plan_watch_) status["plan"] = plan_watch_->Report(judge_->step_time(), state().spec.ranks);

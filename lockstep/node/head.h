@@ -55,6 +55,8 @@ class Head {
   void Hear(int node, const control::Said& said);
   // An agent said something that is of a newer version, or damaged.
   void NoteUnreadable(const absl::Status& why);
+  // How the workers of a standby would start, by its token; empty: not known.
+  void HearOfStandby(const std::string& token, const std::string& start_method) { standbys_[token] = start_method; }
   // Its agent is out of reach.
   void Lost(int node, const std::string& why);
   // The same, but it gave up this process, which was stopped, and comes anew soon. Lost, if it does not.
@@ -118,6 +120,7 @@ class Head {
   std::optional<control::PlanWatch> plan_watch_;
   bool looks_closely_ = false;
   int64_t unreadable_ = 0;
+  std::map<std::string, std::string> standbys_;  // start methods, by token
   std::optional<Nanos> took_over_;
   std::optional<int> hurried_;  // an update that is asked for at once, and waits for a checkpoint
   bool absent_told_ = false, uncommitted_told_ = false, rest_told_ = false;

@@ -267,6 +267,8 @@ void Lead::Said(Peer peer, const control::Said& said) {
   if (agent == agents_.end()) return;
   agent->second.heard = clock_.Now();
   if (agent->second.node != control::kStandby) return head_.Hear(agent->second.node, said);
+  if (const auto* observed = std::get_if<control::Observed>(&said))
+    head_.HearOfStandby(agent->second.spec.token, observed->start_method);
   const auto* event = std::get_if<control::EventBody>(&said);
   if (const auto* alert = event != nullptr ? std::get_if<control::Alerted>(event) : nullptr; alert && begun_)
     HearOfStandby(agent->second.spec, *alert);
@@ -299,6 +301,7 @@ void Lead::Left(Peer peer, const std::string& why) {
   }
   const control::NodeSpec& node = agent.mapped().spec;
   roster_->Leave(node.token);
+  head_.HearOfStandby(node.token, "");
   if (begun_) return head_.Handle(control::StandbyLeft{node.token});
   listener_.line("a node left: " + roster_->Progress());
 }

@@ -82,6 +82,7 @@ class StandbyTest(RunTest):
 class Standby(StandbyTest):
     def test_is_not_needed(self):
         self.start(*ddp(LONG))
+        self.a.wait("its Python to be warm", lambda: self.lead("status")["cold_standbys"] == [])
         status = self.s.status()
         self.assertEqual(["standby", None, None, None], [status[key] for key in ("state", "epoch", "step", "furthest_step")], status)
         top = self.s.ask("top", "--once")
@@ -93,8 +94,9 @@ class Standby(StandbyTest):
         self.s.watcher.send_signal(signal.SIGTERM)
         self.s.finish(1)
         self.a.wait("the standby has gone", lambda: self.lead("status")["standbys"] == [])
-        self.s = self.node("s", *ddp(LONG))
-        self.a.wait("another standby", lambda: self.lead("status")["standbys"] == ["s"])
+        self.s = self.node("s", *ddp(LONG), options=["--start-method", "exec"])
+        cold = [{"name": "s", "why": "its workers start by exec"}]
+        self.a.wait("another standby", lambda: self.lead("status")["cold_standbys"] == cold)
         for run in (self.a, self.b, self.s):
             run.finish()
         self.assertEqual(0, self.coordinator.wait(20))
@@ -216,6 +218,23 @@ class TheMachineItself(StandbyTest):
         again = [line["step"] for line in self.a.steps() if line["epoch"] > 1]
         before = max(line["step"] for line in self.a.steps() if line["epoch"] == 1)
         self.assertGreaterEqual(min(again), before - 1, first)  # out of memory: the machine was in reach
+
+    def test_a_standby_that_is_broken_fills_no_place(self):
+        log = self.kernel_log()
+        self.start(*ddp(100 * LONG, step_time=0.1))
+        self.s.watcher.send_signal(signal.SIGTERM)
+        self.s.finish(1)
+        log.write_text(XID)
+        broken = self.node("broken", *ddp(LONG), prefix=[*KERNEL_LOG, str(log)])
+        self.a.wait("its word", lambda: [one["name"] for one in self.lead("status")["unfit_standbys"]] == ["broken"])
+        fit = self.node("fit", *ddp(LONG))
+        self.a.wait("another one", lambda: self.lead("status")["standbys"] == ["broken", "fit"])
+        late = self.node("late", *ddp(LONG))
+        self.assertEqual(2, late.watcher.wait(60), late)
+        self.assertIn("node late came after the job had begun with 2 nodes and 1 standbys", late.stderr())
+        os.kill(self.a.watcher.pid, signal.SIGTERM)
+        for run in (self.a, self.b, broken, fit):
+            run.finish(1)
 
     def kernel_log(self):
         log = self.folder() / "kmsg"
