@@ -342,9 +342,12 @@ void Agent::Do(const control::KeepCode& command) {
 // Once it trains, so that it costs the start nothing.
 void Agent::KeepFirst() {
   if (std::exchange(first_code_kept_, true)) return;
-  background_.Run([spec = spec_] {
-    KeepFirstCode(spec);
-    return [] {};
+  background_.Run([this, spec = spec_] {
+    const std::string why = KeepFirstCode(spec);
+    return
+        [this, said = control::CodeKept{0, fmt::format("node {}: {}", spec.node_name, why)}, is_told = !why.empty()] {
+          if (is_told) listener_.say(control::EventBody(said));
+        };
   });
 }
 

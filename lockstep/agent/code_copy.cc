@@ -1,13 +1,18 @@
 #include "lockstep/agent/code_copy.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <span>
 #include <string_view>
+#include <tuple>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -19,16 +24,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 24> kCodeSuffixes = {
-    ".py", ".pyi", ".pyx", ".pxd", ".so",  ".json", ".yaml", ".yml", ".toml", ".ini",   ".cfg",   ".conf",
-    ".sh", ".c",   ".cc",  ".cpp", ".cxx", ".cu",   ".cuh",  ".h",   ".hpp",  ".proto", ".jinja", ".tmpl"};
-constexpr CodeLimits kFirstLimits{5'000, Bytes{16 << 20}};  // nobody has asked for that copy
+constexpr std::array<std::string_view, 23> kTextSuffixes = {
+    ".py", ".pyi", ".pyx", ".pxd", ".json", ".yaml", ".yml", ".toml", ".ini",   ".cfg",   ".conf", ".sh",
+    ".c",  ".cc",  ".cpp", ".cxx", ".cu",   ".cuh",  ".h",   ".hpp",  ".proto", ".jinja", ".tmpl"};
+constexpr CodeLimits kFirstLimits{5'000, Bytes{16 << 20}, Bytes{64 << 20}};  // nobody has asked for that copy
 
-// Files to copy and entries to link, by their names below the directory; directories are made on the way.
+// By their names below the directory; directories are made on the way. What is linked is no code, but for programs
+// that are too large.
 struct Listing {
-  std::map<std::string, fs::path> code, links;
+  std::map<std::string, fs::path> text, programs, large_programs, others;
   int entries = 0;
-  Bytes size;
+  Bytes size;  // of texts
 };
 
 // As a script, or as a compiled program or library.
@@ -39,11 +45,14 @@ bool BeginsAsProgram(const fs::path& path) {
   return std::string_view(first.data(), 2) == "#!" || std::string_view(first.data(), 4) == "\177ELF";
 }
 
+bool IsText(const fs::path& path) {
+  return std::find(kTextSuffixes.begin(), kTextSuffixes.end(), path.extension().string()) != kTextSuffixes.end();
+}
+
 // Some file systems call every file executable, so that alone makes no program of it.
-bool IsCode(const fs::path& path) {
+bool IsProgram(const fs::path& path) {
   const std::string suffix = path.extension().string();
-  if (std::find(kCodeSuffixes.begin(), kCodeSuffixes.end(), suffix) != kCodeSuffixes.end()) return true;
-  return (suffix.empty() || access(path.c_str(), X_OK) == 0) && BeginsAsProgram(path);
+  return suffix == ".so" || ((suffix.empty() || access(path.c_str(), X_OK) == 0) && BeginsAsProgram(path));
 }
 
 bool IsLeftOut(const fs::path& path) {
@@ -71,11 +80,13 @@ absl::Status List(const fs::path& directory, const std::string& below, const std
     std::error_code ignored;
     if (it->is_directory(ignored) && !it->is_symlink(ignored)) {
       if (!IsForeign(path)) LS_RETURN_IF_ERROR(List(path, name + "/", entry, limits, listing));
-    } else if (it->is_regular_file(ignored) && (name == entry || IsCode(path))) {
-      listing.code[name] = path;
+    } else if (it->is_regular_file(ignored) && name != entry && IsText(path)) {
+      listing.text[name] = path;
       listing.size += Bytes{it->file_size(ignored)};
+    } else if (it->is_regular_file(ignored) && (name == entry || IsProgram(path))) {
+      listing.programs[name] = path;
     } else if (it->is_regular_file(ignored) || it->is_directory(ignored)) {
-      listing.links[name] = path;
+      listing.others[name] = path;
     }
   }
   if (error) return Errno(error.value(), "reading {}", directory.string());
@@ -85,21 +96,91 @@ absl::Status List(const fs::path& directory, const std::string& below, const std
   return absl::OkStatus();
 }
 
-// What is linked leads into the directory, so with another one it is another version, though the code be the same. What
-// lies there besides code is not in it: jobs write into the directory they run in, and are the same version then.
-std::string Hash(const std::string& directory, const std::map<std::string, std::string>& contents) {
-  XXH3_state_t* state = XXH3_createState();
-  XXH3_128bits_reset(state);
-  const auto add = [&](const std::string& text) {
+// The smallest are copied as long as they are within the limit, the entry before all others.
+void LinkLarge(const std::string& entry, Bytes most, Listing& listing) {
+  std::vector<std::tuple<bool, uint64_t, std::string>> in_order;
+  for (const auto& [name, path] : listing.programs) {
+    std::error_code ignored;
+    in_order.emplace_back(name != entry, fs::file_size(path, ignored), name);
+  }
+  std::sort(in_order.begin(), in_order.end());
+  Bytes size;
+  for (const auto& [is_other, bytes, name] : in_order) {
+    size += Bytes{bytes};
+    if (size > most) listing.large_programs.insert(listing.programs.extract(name));
+  }
+}
+
+class Digest {
+ public:
+  Digest() : state_(XXH3_createState()) { XXH3_128bits_reset(state_.get()); }
+  void Add(std::string_view bytes) { XXH3_128bits_update(state_.get(), bytes.data(), bytes.size()); }
+  void AddWord(std::string_view text) {
     const uint64_t length = text.size();
-    XXH3_128bits_update(state, &length, sizeof(length));
-    XXH3_128bits_update(state, text.data(), text.size());
+    XXH3_128bits_update(state_.get(), &length, sizeof(length));
+    Add(text);
+  }
+  std::string Text() const { return fmt::format("{:016x}", XXH3_128bits_digest(state_.get()).low64); }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
   };
-  add(directory);
-  for (const auto& [name, content] : contents) add(name), add(content);
-  const XXH128_hash_t hash = XXH3_128bits_digest(state);
-  XXH3_freeState(state);
-  return fmt::format("{:016x}", hash.low64);
+  const std::unique_ptr<XXH3_state_t, Free> state_;
+};
+
+// The digest of a file, which is copied on the way unless `to` is empty. Programs may be large: a piece at a time.
+absl::StatusOr<std::string> TakeFile(const fs::path& from, const fs::path& to) {
+  const Fd in(open(from.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!in.valid()) return Errno(errno, "{}", from.string());
+  std::error_code ignored;
+  Fd out;
+  if (!to.empty()) {
+    fs::create_directories(to.parent_path(), ignored);
+    out = Fd(open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kOfOwner));
+    if (!out.valid()) return Errno(errno, "{}", to.string());
+  }
+  Digest digest;
+  std::array<std::byte, 65536> buffer;
+  for (uint64_t at = 0;;) {
+    const size_t got = ReadAt(in.get(), buffer, at);
+    if (got < buffer.size() && errno != 0) return Errno(errno, "{}", from.string());
+    const std::span<const std::byte> piece(buffer.data(), got);
+    digest.Add({reinterpret_cast<const char*>(piece.data()), got});
+    if (out.valid() && WriteAt(out.get(), piece, at) < got) return Errno(errno, "{}", to.string());
+    if (got < buffer.size()) break;
+    at += got;
+  }
+  if (out.valid()) fs::permissions(to, fs::status(from, ignored).permissions(), ignored);
+  return digest.Text();
+}
+
+std::string SizeAndTime(const fs::path& path) {
+  struct stat info{};
+  if (stat(path.c_str(), &info) != 0) return "";
+  return fmt::format("{} {}.{:09}", info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+}
+
+// What is linked leads into the directory, so with another one it is another version, though the code be the same. What
+// lies there besides code is not in the hash: jobs write into the directory they run in, and are the same version then.
+// Copies what is to be copied on the way, unless `folder` is empty.
+absl::StatusOr<CodeTree> Take(const Listing& listing, const std::string& directory, const std::string& folder) {
+  Digest digest;
+  digest.AddWord(directory);
+  for (const auto* files : {&listing.text, &listing.programs})
+    for (const auto& [name, path] : *files) {
+      LS_ASSIGN_OR_RETURN(const std::string content, TakeFile(path, folder.empty() ? "" : fs::path(folder) / name));
+      digest.AddWord(name);
+      digest.AddWord(content);
+    }
+  CodeTree tree;
+  for (const auto& [name, path] : listing.large_programs) {
+    digest.AddWord(name);
+    digest.AddWord(SizeAndTime(path));
+    tree.linked.push_back(name);
+  }
+  tree.hash = digest.Text();
+  return tree;
 }
 
 // The script's name below its directory; of a module, its first part.
@@ -108,39 +189,53 @@ std::string NameBelow(const RunSpec& spec) {
   return spec.module ? first.substr(0, first.find('.')) : fs::path(first).filename().string();
 }
 
-struct Snapshot {
-  Listing listing;
-  std::map<std::string, std::string> contents;
-  CodeTree tree;
-};
-
-absl::StatusOr<Snapshot> Read(const RunSpec& spec, const std::string& directory, const CodeLimits& limits) {
-  Snapshot snapshot;
+absl::StatusOr<Listing> ListAll(const RunSpec& spec, const std::string& directory, const CodeLimits& limits) {
   const std::string entry = spec.command.empty() ? "" : NameBelow(spec);
-  LS_RETURN_IF_ERROR(List(directory, "", entry, limits, snapshot.listing));
-  for (const auto& [name, path] : snapshot.listing.code) {
-    LS_ASSIGN_OR_RETURN(snapshot.contents[name], ReadFile(path.string()));
-  }
-  snapshot.tree = {Hash(directory, snapshot.contents), static_cast<int>(snapshot.contents.size()),
-                   snapshot.listing.size};
-  return snapshot;
+  Listing listing;
+  LS_RETURN_IF_ERROR(List(directory, "", entry, limits, listing));
+  LinkLarge(entry, limits.most_programs, listing);
+  return listing;
 }
 
 std::string FolderOf(const RunSpec& spec) { return spec.run_dir + "/code"; }
 
-absl::Status Write(const Snapshot& snapshot, const fs::path& folder) {
-  std::error_code error;
-  for (const auto& [name, content] : snapshot.contents) {
-    fs::create_directories((folder / name).parent_path(), error);
-    LS_RETURN_IF_ERROR(WriteFileAtomically((folder / name).string(), content));
-    std::error_code ignored;
-    fs::permissions(folder / name, fs::status(snapshot.listing.code.at(name), ignored).permissions(), ignored);
+void Link(const std::map<std::string, fs::path>& files, const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& [name, path] : files) {
+    fs::create_directories((folder / name).parent_path(), ignored);
+    fs::create_symlink(fs::absolute(path), folder / name, ignored);
   }
-  for (const auto& [name, path] : snapshot.listing.links) {
-    fs::create_directories((folder / name).parent_path(), error);
-    fs::create_symlink(fs::absolute(path), folder / name, error);
-  }
-  return absl::OkStatus();
+}
+
+// Into `next`, which then gets the name of what was copied. An error if its hash is not `hash` (empty: whatever it is).
+absl::StatusOr<CodeTree> CopyTo(const RunSpec& spec, const std::string& next, const std::string& directory,
+                                const std::string& hash, const CodeLimits& limits) {
+  LS_ASSIGN_OR_RETURN(const Listing listing, ListAll(spec, directory, limits));
+  LS_RETURN_IF_ERROR(MakeDirectory(next));
+  LS_ASSIGN_OR_RETURN(CodeTree tree, Take(listing, directory, next));
+  if (!hash.empty() && tree.hash != hash)
+    return FailedPrecondition(
+        "{} has other code here than where the update was asked for: it changed meanwhile, or is "
+        "another directory",
+        directory);
+  Link(listing.large_programs, next);
+  Link(listing.others, next);
+  const std::string path = FolderOf(spec) + "/" + tree.hash;
+  std::error_code ignored;
+  if (rename(next.c_str(), path.c_str()) != 0 && !fs::is_directory(path, ignored))
+    return Errno(errno, "renaming {}", next);
+  return tree;
+}
+
+absl::StatusOr<CodeTree> CopyCode(const RunSpec& spec, const std::string& directory, const std::string& hash,
+                                  const CodeLimits& limits) {
+  static std::atomic<int> copies = 0;  // of any thread
+  LS_RETURN_IF_ERROR(CheckCode(spec, directory));
+  const std::string next = fmt::format("{}/next.{}.{}", FolderOf(spec), getpid(), ++copies);
+  absl::StatusOr<CodeTree> tree = CopyTo(spec, next, directory, hash, limits);
+  std::error_code ignored;
+  fs::remove_all(next, ignored);  // where it is not the copy now
+  return tree;
 }
 
 std::string FirstHash(const RunSpec& spec) {
@@ -181,50 +276,42 @@ absl::Status CheckCode(const RunSpec& spec, const std::string& directory) {
 }
 
 absl::StatusOr<CodeTree> LookAtCode(const RunSpec& spec, const std::string& directory, const CodeLimits& limits) {
-  LS_ASSIGN_OR_RETURN(const Snapshot snapshot, Read(spec, directory, limits));
-  return snapshot.tree;
+  LS_ASSIGN_OR_RETURN(const Listing listing, ListAll(spec, directory, limits));
+  return Take(listing, directory, "");
 }
 
-absl::StatusOr<std::string> CopyCode(const RunSpec& spec, const std::string& directory, const std::string& hash,
-                                     const CodeLimits& limits) {
-  const std::string folder = FolderOf(spec);
-  std::error_code ignored;
-  if (!hash.empty() && fs::is_directory(folder + "/" + hash, ignored)) return folder + "/" + hash;
-  LS_RETURN_IF_ERROR(CheckCode(spec, directory));
-  LS_ASSIGN_OR_RETURN(const Snapshot snapshot, Read(spec, directory, limits));
-  if (!hash.empty() && snapshot.tree.hash != hash)
-    return FailedPrecondition(
-        "{} has other code here than where the update was asked for: it changed meanwhile, or is "
-        "another directory",
-        directory);
-  const std::string path = folder + "/" + snapshot.tree.hash, next = fmt::format("{}.{}", path, getpid());
-  if (fs::is_directory(path, ignored)) return path;
-  LS_RETURN_IF_ERROR(MakeDirectory(next));
-  absl::Status written = Write(snapshot, next);
-  if (written.ok() && rename(next.c_str(), path.c_str()) != 0) written = Errno(errno, "renaming {}", next);
-  if (written.ok()) return path;
-  fs::remove_all(next, ignored);
-  return written;
+std::string WhatIsLinked(const CodeTree& tree, const CodeLimits& limits) {
+  if (tree.linked.empty()) return "";
+  const size_t more = tree.linked.size() - 1;
+  return fmt::format("more than {} MB of programs, so {}{} not copied", limits.most_programs.value >> 20,
+                     tree.linked.front(), more == 0 ? " is" : fmt::format(" and {} more are", more));
 }
 
-void KeepFirstCode(const RunSpec& spec) {
-  if (!FirstHash(spec).empty()) return;
+std::string KeepFirstCode(const RunSpec& spec) {
+  if (!FirstHash(spec).empty()) return "";
   const absl::StatusOr<std::string> root = CodeRoot(spec);
-  if (!root.ok()) return;
-  const absl::StatusOr<std::string> path = CopyCode(spec, *root, "", kFirstLimits);
-  if (!path.ok()) return;  // a way back to it then leads to what is there
+  if (!root.ok()) return "";  // no update brings another one
+  const absl::StatusOr<CodeTree> tree = CopyCode(spec, *root, "", kFirstLimits);
+  if (!tree.ok()) return Message(tree.status());
   std::error_code ignored;
-  fs::create_symlink(fs::path(*path).filename(), FolderOf(spec) + "/first", ignored);
+  fs::create_symlink(tree->hash, FolderOf(spec) + "/first", ignored);
+  return WhatIsLinked(*tree, kFirstLimits);
 }
 
 absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Version& version) {
-  if (!version.code.empty()) return CopyCode(spec, version.code, version.hash);
+  const std::string folder = FolderOf(spec) + "/";
+  if (!version.code.empty()) {
+    std::error_code ignored;
+    if (!fs::is_directory(folder + version.hash, ignored))
+      LS_RETURN_IF_ERROR(CopyCode(spec, version.code, version.hash, {}).status());
+    return folder + version.hash;
+  }
   const std::string first = version.kept ? FirstHash(spec) : "";
   if (first.empty()) return std::string();
   LS_ASSIGN_OR_RETURN(const std::string root, CodeRoot(spec));
   const absl::StatusOr<CodeTree> now = LookAtCode(spec, root, kFirstLimits);
   if (now.ok() && now->hash == first) return std::string();
-  return FolderOf(spec) + "/" + first;
+  return folder + first;
 }
 
 }  // namespace lockstep::agent

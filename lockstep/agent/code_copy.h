@@ -1,14 +1,15 @@
 // Copies of the code that a run's workers have run, under <run dir>/code, named by their content and kept as long as
 // the run: what a user changes in place changes none of them. What is copied is what workers are started with, and a
-// directory's code: files that are called so (kCodeSuffixes) or begin as scripts and compiled programs do. All else
-// (data, results) is linked to where it was, and hidden files are left out.
+// directory's code: files that are called so (kTextSuffixes, .so) or begin as scripts and compiled programs do. All
+// else (data, results) is linked to where it was, as are programs that are too large; hidden files are left out.
 //
 //   LS_ASSIGN_OR_RETURN(const std::string root, CodeRoot(spec));       // what a new version takes the place of
 //   LS_RETURN_IF_ERROR(CheckCode(spec, directory));                    // the script is there
-//   LS_ASSIGN_OR_RETURN(const CodeCopy copy, CopyCode(spec, directory, hash));
+//   LS_ASSIGN_OR_RETURN(const std::string path, PathOfCode(spec, version));
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/status.h"
@@ -19,13 +20,15 @@ namespace lockstep::agent {
 
 struct CodeLimits {
   int most_entries = 20'000;
-  Bytes most{64 << 20};
+  Bytes most{64 << 20};            // more is no directory of code
+  Bytes most_programs{1LL << 30};  // the largest are linked, so that these are within
 };
 
 struct CodeTree {
-  std::string hash;  // of the directory's path and the names and contents of its code, the same on every machine
-  int files = 0;
-  Bytes size;
+  // Of the directory's path and the names and contents of its code, the same on every machine; of programs that are
+  // linked the size and the time instead.
+  std::string hash;
+  std::vector<std::string> linked;  // those, by their names
 };
 
 // The directory that Python puts first on its path: that of the script, or the working directory for -m. Errors: a
@@ -34,11 +37,11 @@ absl::StatusOr<std::string> CodeRoot(const RunSpec& spec);
 // NotFound: it is no directory, or lacks the script or module.
 absl::Status CheckCode(const RunSpec& spec, const std::string& directory);
 absl::StatusOr<CodeTree> LookAtCode(const RunSpec& spec, const std::string& directory, const CodeLimits& limits = {});
-// Copies it unless that was done; its path. An error if its hash is not `hash` (empty: whatever it is).
-absl::StatusOr<std::string> CopyCode(const RunSpec& spec, const std::string& directory, const std::string& hash,
-                                     const CodeLimits& limits = {});
-// What the run began with, should it be changed in place: kept where that is cheap.
-void KeepFirstCode(const RunSpec& spec);
+// "more than 1024 MB of programs, so libx.so.1 is not copied"; empty: all are.
+std::string WhatIsLinked(const CodeTree& tree, const CodeLimits& limits = {});
+// What the run began with, should it be changed in place: kept where that is cheap. Returns why it is not, or what of
+// it is not; empty: all is.
+std::string KeepFirstCode(const RunSpec& spec);
 // Where the workers of a version find their code; empty: where the run began with it. Copies what is not there yet.
 absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Version& version);
 

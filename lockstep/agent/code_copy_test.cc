@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "lockstep/base/file.h"
@@ -32,6 +33,11 @@ class CodeCopy : public testing::Test {
     return root_ / name;
   }
   void Write(const std::string& name, const std::string& text) { root_.Write(name, text); }
+  void WriteProgram(const std::string& name, int mb) {
+    Write(name, "\177ELF and so on");
+    fs::permissions(Path(name), fs::perms(0755));
+    fs::resize_file(Path(name), static_cast<uintmax_t>(mb) << 20);
+  }
   std::string Path(const std::string& name) { return root_ / name; }
   std::string HashOf(const std::string& name) { return LookAtCode(spec_, Path(name))->hash; }
   control::Version Version(const std::string& name) { return {.number = 1, .code = Path(name), .hash = HashOf(name)}; }
@@ -96,6 +102,36 @@ TEST_F(CodeCopy, CopiesPrograms) {
   EXPECT_EQ(access((path + "/tool.v2").c_str(), X_OK), 0);
 }
 
+TEST_F(CodeCopy, TakesProgramsOfAnySize) {
+  WriteProgram("new/libx.so.1", 70);
+  const control::Version version = Version("new");
+  const std::string path = *PathOfCode(spec_, version) + "/libx.so.1";
+  EXPECT_FALSE(fs::is_symlink(path));
+  EXPECT_EQ(fs::file_size(path), 70u << 20);
+  fs::resize_file(Path("new/libx.so.1"), (70 << 20) - 1);
+  EXPECT_NE(HashOf("new"), version.hash);
+}
+
+// The entry is copied before all others.
+TEST_F(CodeCopy, TellsLinkedProgramsByTheirTimes) {
+  spec_.torchrun.no_python = true;
+  spec_.command = {Path("old/solver")};
+  WriteProgram("new/solver", 3);
+  WriteProgram("new/small", 1);
+  WriteProgram("new/large.so", 2);
+  const auto look = [&](uint64_t most) {
+    return *LookAtCode(spec_, Path("new"), {.most_programs = Bytes{most << 20}});
+  };
+  EXPECT_THAT(look(6).linked, testing::IsEmpty());
+  EXPECT_THAT(look(4).linked, testing::ElementsAre("large.so"));
+  EXPECT_EQ(WhatIsLinked(look(3), {.most_programs = Bytes{3 << 20}}),
+            "more than 3 MB of programs, so large.so and 1 more are not copied");
+  const std::string before = look(4).hash;
+  EXPECT_EQ(look(4).hash, before);
+  fs::last_write_time(Path("new/large.so"), fs::last_write_time(Path("new/large.so")) + std::chrono::nanoseconds(1));
+  EXPECT_NE(look(4).hash, before);
+}
+
 // The copies of two directories with the same code link to different data.
 TEST_F(CodeCopy, AnotherDirectoryIsAnotherVersion) {
   Write("twin/train.py", "print(2)");
@@ -138,7 +174,7 @@ TEST_F(CodeCopy, HasLimits) {
 }
 
 TEST_F(CodeCopy, TheFirstVersionIsWhereItWasUnlessItWasChanged) {
-  KeepFirstCode(spec_);
+  EXPECT_EQ(KeepFirstCode(spec_), "");
   const control::Version first{.kept = true};
   EXPECT_EQ(*PathOfCode(spec_, first), "");
   Write("old/train.py", "print('edited in place')");
@@ -147,6 +183,27 @@ TEST_F(CodeCopy, TheFirstVersionIsWhereItWasUnlessItWasChanged) {
   KeepFirstCode(spec_);
   EXPECT_EQ(*PathOfCode(spec_, first), path) << "of an agent that came later, too";
   EXPECT_EQ(*PathOfCode(spec_, {}), "") << "nobody has asked for an update yet";
+}
+
+TEST_F(CodeCopy, OfTheFirstVersionLargeProgramsAreLinkedAndTold) {
+  WriteProgram("old/tool", 65);
+  EXPECT_EQ(KeepFirstCode(spec_), "more than 64 MB of programs, so tool is not copied");
+  Write("old/train.py", "print('edited in place')");
+  const std::string path = *PathOfCode(spec_, {.kept = true});
+  EXPECT_EQ(*ReadFile(path + "/train.py"), "print(1)");
+  EXPECT_EQ(fs::read_symlink(path + "/tool"), Path("old/tool"));
+}
+
+TEST_F(CodeCopy, TellsThatTheFirstVersionIsTooLarge) {
+  Write("old/words.json", "");
+  fs::resize_file(Path("old/words.json"), 17 << 20);
+  EXPECT_THAT(KeepFirstCode(spec_), HasSubstr("old has more than 16 MB of code"));
+  EXPECT_FALSE(fs::exists(spec_.run_dir + "/code/first"));
+  fs::remove(Path("old/words.json"));
+  EXPECT_EQ(KeepFirstCode(spec_), "");
+  int entries = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(spec_.run_dir + "/code")) ++entries;
+  EXPECT_EQ(entries, 2) << "the copy and its name: nothing half copied is left";
 }
 
 }  // namespace

@@ -112,13 +112,26 @@ std::optional<ExceptionNote> NoteFromTorch(const Json& json) {
   return note;
 }
 
+// torch._utils raises again what a worker of a DataLoader raised.
+bool MayBeTorchs(const std::string& raised_in) {
+  return raised_in.empty() || (IsTorch(raised_in) && raised_in != "torch._utils");
+}
+
+bool HasWords(const std::string& message, const std::string& raised_in) {
+  return Has(kOwnWords, message) || (MayBeTorchs(raised_in) && Has(kWords, message));
+}
+
+// Of what an exception was raised for, or while it was handled: [{"message": ..., "raised_in": ...}].
+bool IsLostPeerIn(const Json& earlier) {
+  return std::any_of(earlier.begin(), earlier.end(), [](const Json& one) {
+    return one.is_object() && HasWords(one.value("message", ""), one.value("raised_in", ""));
+  });
+}
+
 }  // namespace
 
 bool IsConnectionError(const std::string& type, const std::string& message, const std::string& raised_in) {
-  if (!IsOf(kCommunicationTypes, type)) return false;
-  // torch._utils raises again what a worker of a DataLoader raised.
-  const bool may_be_torchs = raised_in.empty() || (IsTorch(raised_in) && raised_in != "torch._utils");
-  return Has(kOwnWords, message) || (may_be_torchs && Has(kWords, message));
+  return IsOf(kCommunicationTypes, type) && HasWords(message, raised_in);
 }
 
 bool IsPortTaken(const std::string& type, const std::string& message) {
@@ -137,7 +150,10 @@ std::optional<ExceptionNote> ReadException(const std::string& path) {
   const std::string message = json.value("message", "");
   note.info.message = FirstLine(message);
   note.info.where = json.value("where", "");
-  note.info.connection = IsConnectionError(note.info.type, message, json.value("raised_in", ""));
+  // Where the program met it while it handled a loss that torch told, or tells that in its own name, the loss is behind
+  // it.
+  const bool after_lost_peer = IsLostPeerIn(json.value("earlier", Json::array()));
+  note.info.connection = IsConnectionError(note.info.type, message, after_lost_peer ? "" : json.value("raised_in", ""));
   note.info.port_taken = IsPortTaken(note.info.type, message);
   return note;
 }

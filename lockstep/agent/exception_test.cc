@@ -116,6 +116,16 @@ TEST(Exception, TheNoteTellsWhoRaisedIt) {
   EXPECT_FALSE(is_lost(R"(,"raised_in":"socket")"));
   EXPECT_TRUE(is_lost(R"(,"raised_in":"torch.distributed.rendezvous")"));
   EXPECT_TRUE(is_lost("")) << "of another version: it is not known";
+  const auto after = [&](const std::string& message, const std::string& raised_in) {
+    return is_lost(R"(,"raised_in":"socket","earlier":[{"message":"no","raised_in":"x"},{"message":")" + message +
+                   R"(","raised_in":")" + raised_in + R"("}])");
+  };
+  EXPECT_TRUE(after("Connection reset by peer", "torch.distributed.distributed_c10d"));
+  EXPECT_TRUE(after("Connection reset by peer", "")) << "c10d's, perhaps";
+  EXPECT_TRUE(after("[gloo/transport/tcp/pair.cc:598] Read error", "__main__"));
+  EXPECT_FALSE(after("[Errno 2] No such file or directory: 'cache.pt'", "torch.serialization"));
+  EXPECT_FALSE(after("dictionary changed size during iteration", ""));
+  EXPECT_FALSE(after("[Errno 104] Connection reset by peer", "socket"));
 }
 
 // As torch 1.13.1 and 2.6 without libuv, and torch 2 with it, say it.

@@ -57,6 +57,8 @@ absl::StatusOr<control::UpdateAsked> ReadRequest(const UpdateFlags& flags, const
   asked.code = std::filesystem::canonical(flags.code).string();
   LS_RETURN_IF_ERROR(CheckText("--code", asked.code));
   LS_ASSIGN_OR_RETURN(const agent::CodeTree tree, agent::LookAtCode(spec, asked.code));
+  if (const std::string linked = agent::WhatIsLinked(tree); !linked.empty())
+    fmt::print(stderr, "lockstep: {} has {}: leave it as it is while the version runs\n", asked.code, linked);
   asked.hash = tree.hash;
   return asked;
 }
@@ -80,6 +82,13 @@ Json Await(const std::string& run_dir, Json version) {
 std::string DurationText(double seconds) {
   if (seconds >= 7200) return fmt::format("{:.3g} h", seconds / 3600);
   return seconds >= 120 ? fmt::format("{:.3g} min", seconds / 60) : fmt::format("{:.3g} s", seconds);
+}
+
+// Of what the run began with, to which a bad version leads back.
+std::string WayBack(const std::string& run_dir) {
+  const auto status = node::Ask(run_dir, {{"op", "status"}});
+  const Json versions = status.ok() ? status->value("versions", Json::array()) : Json::array();
+  return versions.empty() ? "" : versions[0].value("why", "");
 }
 
 // Of a job with its own checkpoints we know nothing.
@@ -126,7 +135,9 @@ absl::StatusOr<int> Update(const UpdateFlags& flags) {
   const std::string from = flags.now ? WhereFrom(run_dir) : "";
   const auto version = node::AskWatched(run_dir, request);
   LS_RETURN_IF_ERROR(version.status());
-  return Print(Await(run_dir, *version), flags, from);
+  const int exit_code = Print(Await(run_dir, *version), flags, from);
+  if (const std::string why = WayBack(run_dir); !flags.json && !why.empty()) fmt::print("version 0: {}\n", Clean(why));
+  return exit_code;
 }
 
 void Declare(CLI::App& command, UpdateFlags& flags) {

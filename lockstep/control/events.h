@@ -213,7 +213,7 @@ struct UpdateAsked {
   Seconds within{};         // unless a restart has brought it before
   bool takes_back = false;  // what waits, if it asks for what runs; a journal of before has it false
 };
-// Answer to KeepCode, of all nodes, or the first error.
+// Answer to KeepCode, of all nodes, or the first error. Of version 0, for which nobody asks: an error alone.
 struct CodeKept {
   int version = 0;
   std::string error{};  // empty: every node has its copy

@@ -144,6 +144,13 @@ void StartUpdate(Turn& turn) {
   LeadWith(turn, AskedFinding(state, *waiting));
 }
 
+// The first node that has no whole copy of what the run began with.
+void FirstNotKept(Turn& turn, const std::string& error) {
+  std::string& why = turn.state.versions.front().why;
+  if (!why.empty() || error.empty()) return Ignore(turn);
+  why = "a way back to it takes what is there then: " + error;
+}
+
 bool CanBeBlamed(Symptom symptom, Syndrome lead) {
   switch (symptom) {
     case Symptom::kProgram:
@@ -272,6 +279,7 @@ void On(Turn& turn, const UpdateAsked& event) {
 }
 
 void On(Turn& turn, const CodeKept& event) {
+  if (event.version == 0) return FirstNotKept(turn, event.error);
   Update* update = Find(turn.state, event.version, VersionStage::kCopying);
   if (update == nullptr) return Ignore(turn);
   if (!event.error.empty()) return Drop(*update, event.error);

@@ -56,6 +56,15 @@ void See(Scenario& job, int64_t step, double end, double step_time) {
   job.Hear(end, ProgressSeen{job.state.epoch, Step(step, end), Seconds{step_time}});
 }
 
+TEST(Update, TellsThatNoCopyOfTheBeginningIsKept) {
+  Scenario job = Trained();
+  EXPECT_EQ(job.Hear(10.1, CodeKept{0, "node a: too large"}), "");
+  job.Hear(10.2, CodeKept{0, "node b: too large"});
+  job.Hear(11, Env("1"));
+  EXPECT_THAT(StatusReport(job.state, Observed{}, job.state.now)["versions"][0]["why"],
+              "a way back to it takes what is there then: node a: too large");
+}
+
 TEST(Update, NowIsOnceTheNodesHaveTheCode) {
   Scenario job = Trained();
   EXPECT_EQ(job.Hear(11, Code("/new", true)), "keep code 1");

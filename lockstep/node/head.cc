@@ -141,10 +141,9 @@ std::vector<control::Command> Head::Decide(const control::EventBody& body) {
   if (std::holds_alternative<control::StacksKept>(body))
     for (const control::EventBody& event : judge_->AtStacks(state().spec, conductor_->fleet().progress(), clock_.Now()))
       Handle(event);
-  std::vector<control::VersionStage> before;
-  for (const control::Update& update : state().versions) before.push_back(update.stage);
+  const std::vector<control::Update> before = state().versions;
   auto commands = coordinator_->Handle(body);
-  TellStages(before);
+  TellVersions(before);
   if (const auto* back = std::get_if<control::AgentBack>(&body))
     listener_.line(fmt::format("node {} is back", conductor_->NameOf(back->node)));
   if (std::holds_alternative<control::StopAsked>(body)) TellAbsent(clock_.Now());
@@ -152,11 +151,11 @@ std::vector<control::Command> Head::Decide(const control::EventBody& body) {
 }
 
 // What became of versions meanwhile: incidents tell the rest.
-void Head::TellStages(const std::vector<control::VersionStage>& before) {
+void Head::TellVersions(const std::vector<control::Update>& before) {
   const std::vector<control::Update>& versions = state().versions;
-  for (size_t i = 0; i < versions.size(); ++i) {
-    const bool is_news = i >= before.size() || before[i] != versions[i].stage;
-    if (!is_news || versions[i].version.number == 0) continue;
+  if (versions[0].why != before[0].why) listener_.line(fmt::format("version 0: {}", versions[0].why));
+  for (size_t i = 1; i < versions.size(); ++i) {
+    if (i < before.size() && before[i].stage == versions[i].stage) continue;
     listener_.line(fmt::format("{}: {}", control::VersionText(versions[i].version), control::StageText(versions[i])));
   }
 }

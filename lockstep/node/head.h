@@ -99,7 +99,7 @@ class Head {
   void Carried(const control::AskForNodes& ask);
   void Carried(const control::Announce& announce);
   Json Posted(const incident::Incident& incident) const;
-  void TellStages(const std::vector<control::VersionStage>& before);
+  void TellVersions(const std::vector<control::Update>& before);
   void TellAbsent(Nanos now);
   void TellUncommitted(Nanos now);
   void TellRest(Nanos now);

@@ -8,7 +8,8 @@ import os
 import sys
 import types
 
-_READ_AT_START = (b"LD_", b"GLIBC_", b"MALLOC_", b"PYTHON", b"LC_", b"LANG", b"TZ")  # by the C library and the interpreter; a script is too late for them
+# By the C library and the interpreter; a script is too late for them. What begins so, and what is called so.
+_READ_AT_START, _NAMES_READ_AT_START = (b"LD_", b"GLIBC_", b"MALLOC_", b"PYTHON", b"LC_"), (b"LANG", b"LANGUAGE", b"TZ", b"TZDIR")
 _READ_AT_IMPORT = (b"TORCH", b"PYTORCH", b"OMP_", b"GOMP_", b"KMP_", b"MKL_", b"OPENBLAS_")
 _READ_AT_USE = (b"TORCH_NCCL_", b"TORCHELASTIC_", b"TORCHINDUCTOR_", b"TORCH_WARM_POOL", b"TORCH_CUDA_ARCH_LIST", b"TORCH_EXTENSIONS_DIR", b"TORCH_HOME",
                 b"PYTORCH_CUDA_ALLOC_CONF", b"PYTORCH_HIP_ALLOC_CONF", b"PYTORCH_ALLOC_CONF")
@@ -28,7 +29,7 @@ def came_too_late(names, set_in_place):
     """Of the variables that this fork was given, one that was read before, when Python started or torch was imported; None: there is none.
     set_in_place: as in watch()."""
     for name in names:
-        if os.fsencode(name).startswith(_READ_AT_START):
+        if os.fsencode(name).startswith(_READ_AT_START) or os.fsencode(name) in _NAMES_READ_AT_START:
             return name
         if _is_read_at_import(os.fsencode(name)) and not set_in_place(name, os.environ.get(name)):
             return name

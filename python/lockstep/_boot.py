@@ -128,13 +128,14 @@ def without_our_frames(trace):
 
 
 def write_exception(path, value, trace):
-    """Writes {type, message, where, raised_in, at_ns} to `path` in one rename. `where` is the innermost frame outside installed packages; of code that can't be compiled, its line."""
+    """Writes {type, message, where, raised_in, earlier, at_ns} to `path` in one rename. `where` is the innermost frame outside installed packages; of code that can't be compiled, its line."""
     text = json.dumps(
         {
             "type": _NAME.__get__(type(value)),
             "message": _message_of(value),
             "where": _place_of(value, trace),
             "raised_in": _raised_in(value, trace),
+            "earlier": _earlier(value),
             "at_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         },
         ensure_ascii=False,
@@ -175,34 +176,37 @@ def _innermost_user_frame(trace):
     return own or any_frame
 
 
-def _raised_in(value, trace):
-    """The module that raised it, in an installed package too: "torch.distributed.rendezvous", "socket". "": not known, it may come out of torch's
-    compiled code. Of an exception that was raised for another, or while that was handled, the other's if that may be torch's."""
-    first, seen = None, 0
+def _earlier(value):
+    """[{message, raised_in}] of the errors that may tell of a lost peer, of those for which it was raised or while they were handled."""
+    found = []
     try:
-        while value is not None and seen < _LONGEST_CHAIN:
-            module = _raiser(value, trace)
-            if not module or module.split(".")[0] == "torch":
-                return module
-            first, seen = first or module, seen + 1
+        for _ in range(_LONGEST_CHAIN):
             value = value.__cause__ or (None if value.__suppress_context__ else value.__context__)
-            trace = getattr(value, "__traceback__", None)
-        return first or ""
+            if value is None:
+                break
+            if isinstance(value, (RuntimeError, OSError)) and value.__traceback__ is not None:  # without one it was not raised here
+                found.append({"message": _message_of(value), "raised_in": _raised_in(value, value.__traceback__)})
     except BaseException:
-        return ""  # a script's own class may do anything here
+        pass  # a script's own class may do anything here
+    return found
 
 
 _LONGEST_CHAIN = 20
 
 
-def _raiser(value, trace):
+def _raised_in(value, trace):
+    """The module that raised it, in an installed package too: "torch.distributed.rendezvous", "socket". "": not known, it may come out of torch's
+    compiled code."""
     if trace is None:
         return ""
     while trace.tb_next is not None:
         trace = trace.tb_next
-    frame, code = trace.tb_frame, trace.tb_frame.f_code.co_code
-    module = str(frame.f_globals.get("__name__", ""))
-    by_itself = 0 <= trace.tb_lasti < len(code) and "RAISE" in opcode.opname[code[trace.tb_lasti]]
-    of_interpreter = isinstance(value, OSError) and value.errno is not None  # as its sockets raise; what C++ throws has none
-    may_be_compiled = isinstance(value, (RuntimeError, OSError)) and not by_itself and not of_interpreter
-    return "" if may_be_compiled and module.split(".")[0] != "torch" else module
+    try:
+        frame, code = trace.tb_frame, trace.tb_frame.f_code.co_code
+        module = str(frame.f_globals.get("__name__", ""))
+        by_itself = 0 <= trace.tb_lasti < len(code) and "RAISE" in opcode.opname[code[trace.tb_lasti]]
+        of_interpreter = isinstance(value, OSError) and value.errno is not None  # as its sockets raise; what C++ throws has none
+        may_be_compiled = isinstance(value, (RuntimeError, OSError)) and not by_itself and not of_interpreter
+        return "" if may_be_compiled and module.split(".")[0] != "torch" else module
+    except BaseException:
+        return ""  # a script's own class may do anything here

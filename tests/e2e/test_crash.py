@@ -5,11 +5,24 @@ from harness import Run, RunTest, ddp, free_port
 
 # Rank 1 asks a server of its own, which nobody runs, while the others wait for it in a collective.
 OWN_CONNECTION = """import socket, sys, torch, torch.distributed as dist, lockstep
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+server = ("127.0.0.1", int(sys.argv[1]))
+def asks():
+    socket.create_connection(server)
+def asks_where_torch_finds_nothing():
+    try:
+        torch.load("/nowhere/cache.pt")
+    except FileNotFoundError:
+        socket.create_connection(server)
+def asks_in_another_process():
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+        pool.submit(socket.create_connection, server).result()
 dist.init_process_group("gloo")
 ckpt = lockstep.Checkpoint({"weights": torch.zeros(1)})
 for step in range(ckpt.restore() + 1, 5):
     if dist.get_rank() == 1 and step == int(sys.argv[2]):
-        socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+        globals()[sys.argv[3]]()
     dist.all_reduce(torch.ones(1))
     ckpt.step(step)
 """
@@ -61,12 +74,13 @@ class Crash(RunTest):
         """At the first step it ends the job at once, later when it comes again: nobody searches for a machine."""
         script = self.folder() / "own.py"
         script.write_text(OWN_CONNECTION)
-        for step, epochs in ((0, 1), (3, 2)):
-            run = Run(self, str(script), str(free_port()), str(step), ranks=3)
+        for step, epochs, how, line in ((0, 1, "asks", 6), (3, 2, "asks", 6), (0, 1, "asks_where_torch_finds_nothing", 11),
+                                        (3, 2, "asks_where_torch_finds_nothing", 11), (0, 1, "asks_in_another_process", 14)):
+            run = Run(self, str(script), str(free_port()), str(step), how, ranks=3)
             run.finish(1)
             self.assertEqual([["1"]] * epochs, run.suspects(), run)
             self.assertEqual(epochs, run.epoch(), run)
-            self.assertIn("ConnectionRefusedError at own.py:6 in <module>", run.status()["verdict"], run)
+            self.assertIn(f"ConnectionRefusedError at own.py:{line} in {how}", run.status()["verdict"], run)
             self.assertIn("this is in the program, not in the machine", run.status()["verdict"], run)
 
     def test_other_ways_to_die(self):

@@ -98,6 +98,19 @@ class Update(Versions):
         self.assertEqual(3, run.epoch(), run)
         self.assertEqual(59, run.steps()[-1]["step"], run)
 
+    def test_that_no_copy_of_the_beginning_is_kept_is_told(self):
+        code = self.version(1)
+        with open(code / "words.json", "wb") as file:
+            file.truncate(17 << 20)
+        run = self.begin(code)
+        told = "version 0: a way back to it takes what is there then: node "
+        run.wait("that to be told", lambda: told in run.stderr())
+        self.assertIn(f"{code} has more than 16 MB of code", run.stderr(), run)
+        self.assertIn(told, self.update(run, "--env", "TAG=blue"), run)
+        self.assertIn("more than 16 MB of code", run.status()["versions"][0]["why"], run)
+        run.ask("stop")
+        run.finish(code=1)
+
     def test_a_slow_version_is_taken_back(self):
         first = self.version(1)
         slow = self.version(2, extra='            __import__("time").sleep(0.4)\n')
@@ -151,6 +164,7 @@ class OfPrograms(Versions):
         for number, folder in enumerate(folders):
             compiler = ["cc", "-x", "c", "-", "-o", str(folder / "program")]
             subprocess.run(compiler, input=PROGRAM % number, text=True, check=True)
+        os.truncate(folders[2] / "program", 70 << 20)  # of any size
         run = Run(self, str(folders[0] / "program"), ranks=1, options=["--no-python"])
         run.wait("the first program", lambda: "program 0" in run.stdout())
         for number in (1, 2):

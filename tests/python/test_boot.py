@@ -144,23 +144,30 @@ def module(name):
     return made
 """
 
-# How a script ends, and the module that is noted to have raised it; "": compiled code may have.
+CHANGED = "dictionary changed size during iteration"
+
+# How a script ends, the module that is noted to have raised it ("": compiled code may have), and those of what it was raised for or in the handling of.
 RAISED_IN = [
-    ("socket.create_connection(('127.0.0.1', 9))", "socket"),
-    ("socket.socket().connect(('127.0.0.1', 9))", "__main__"),
-    ("raise RuntimeError('Connection refused')", "__main__"),
-    ("{1: 2}[3]", "__main__"),
-    ("native()", ""),
-    ("try:\n    native()\nfinally:\n    print('cleans up')", ""),
-    ("try:\n    native()\nexcept RuntimeError:\n    raise", ""),
-    ("try:\n    native()\nexcept RuntimeError as error:\n    raise RuntimeError('rank 3') from error", ""),
-    ("try:\n    native()\nexcept RuntimeError:\n    socket.create_connection(('127.0.0.1', 9))", ""),
-    ("try:\n    native()\nexcept RuntimeError:\n    raise RuntimeError('rank 3') from None", "__main__"),
-    ("try:\n    {1: 2}[3]\nexcept KeyError:\n    socket.create_connection(('127.0.0.1', 9))", "socket"),
-    ("module('requests.adapters').fails(ConnectionError('refused'))", "requests.adapters"),
-    ("module('torch.distributed.rendezvous').fails(ConnectionError('refused'))", "torch.distributed.rendezvous"),
-    ("class Odd(OSError):\n    errno = property(lambda error: 1 / 0)\nraise Odd", ""),
-    ("error = KeyError()\nerror.__cause__ = error\nraise error", "__main__"),
+    ("socket.create_connection(('127.0.0.1', 9))", "socket", []),
+    ("socket.socket().connect(('127.0.0.1', 9))", "__main__", []),
+    ("raise RuntimeError('Connection refused')", "__main__", []),
+    ("{1: 2}[3]", "__main__", []),
+    ("native()", "", []),
+    ("try:\n    native()\nfinally:\n    print('cleans up')", "", []),
+    ("try:\n    native()\nexcept RuntimeError:\n    raise", "", []),
+    ("try:\n    native()\nexcept RuntimeError as error:\n    raise RuntimeError('rank 3') from error", "__main__", [(CHANGED, "")]),
+    ("try:\n    native()\nexcept RuntimeError:\n    socket.create_connection(('127.0.0.1', 9))", "socket", [(CHANGED, "")]),
+    ("try:\n    native()\nexcept RuntimeError:\n    raise RuntimeError('rank 3') from None", "__main__", []),
+    ("try:\n    {1: 2}[3]\nexcept KeyError:\n    socket.create_connection(('127.0.0.1', 9))", "socket", []),
+    ("try:\n    module('torch.serialization').fails(OSError('no file'))\nexcept OSError:\n    socket.create_connection(('127.0.0.1', 9))", "socket",
+     [("no file", "torch.serialization")]),
+    ("raise RuntimeError('rank 3') from OSError('from another process')", "__main__", []),
+    ("module('requests.adapters').fails(ConnectionError('refused'))", "requests.adapters", []),
+    ("module('torch.distributed.rendezvous').fails(ConnectionError('refused'))", "torch.distributed.rendezvous", []),
+    ("class Odd(OSError):\n    errno = property(lambda error: 1 / 0)\nraise Odd", "", []),
+    ("class Odd(OSError):\n    __cause__ = property(lambda error: 1 / 0)\nraise Odd", "__main__", []),
+    ("error = KeyError()\nerror.__cause__ = error\nraise error", "__main__", []),
+    ("error = OSError('again')\nerror.__cause__ = error\nraise error", "__main__", [("again", "__main__")] * 20),
 ]
 
 
@@ -236,11 +243,12 @@ raise Number
                     self.assertEqual((0, None), (done.returncode, self.noted()), done)
 
     def test_tell_which_module_raised_them(self):
-        for text, module in RAISED_IN:
+        for text, module, earlier in RAISED_IN:
             with self.subTest(text):
                 done = self.run_script(RAISES + text)
                 self.assertEqual(1, done.returncode, done)
-                self.assertEqual([module], self.noted("raised_in"), done.stderr)
+                earlier = [{"message": message, "raised_in": raised_in} for message, raised_in in earlier]
+                self.assertEqual([module, earlier], self.noted("raised_in", "earlier"), done.stderr)
 
     def test_one_that_was_shown_hides_no_other(self):
         shown = "import sys\ntry:\n    raise ValueError('negative')\nexcept ValueError:\n    sys.excepthook(*sys.exc_info())\n"

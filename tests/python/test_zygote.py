@@ -299,9 +299,10 @@ class Threads(unittest.TestCase):
             return _anew.came_too_late(environment, lambda name, value: (name, value) == ("OMP_NUM_THREADS", "2"))
 
     def test_variables_that_were_read_before_the_fork_come_too_late(self):
-        for name in ("OMP_SCHEDULE", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "PYTHONHASHSEED", "LD_LIBRARY_PATH", "TORCH_LOGS", "KMP_AFFINITY", "TZ"):
+        for name in ("OMP_SCHEDULE", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "PYTHONHASHSEED", "LD_LIBRARY_PATH", "TORCH_LOGS", "KMP_AFFINITY", "TZ",
+                     "LANG", "LC_ALL"):
             self.assertEqual(name, self.late(LR="1", **{name: "1"}))
-        for name in ("LR", "NCCL_DEBUG", "TORCH_NCCL_BLOCKING_WAIT", "PYTORCH_CUDA_ALLOC_CONF"):
+        for name in ("LR", "NCCL_DEBUG", "TORCH_NCCL_BLOCKING_WAIT", "PYTORCH_CUDA_ALLOC_CONF", "LANGCHAIN_TRACING", "TZ_OF_USERS"):
             self.assertIsNone(self.late(**{name: "1"}), name)
         self.assertIsNone(self.late(OMP_NUM_THREADS="2"), "is set in place")
         self.assertEqual("OMP_NUM_THREADS", self.late(OMP_NUM_THREADS="2,1"))
