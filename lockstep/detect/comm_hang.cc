@@ -14,6 +14,7 @@
 #include "lockstep/detect/comm_departures.h"
 #include "lockstep/detect/comm_mismatches.h"
 #include "lockstep/detect/comm_slow.h"
+#include "lockstep/detect/comm_links.h"
 #include "lockstep/detect/comm_text.h"
 #include "lockstep/detect/comm_waits.h"
 #include "lockstep/incident/some.h"
@@ -373,7 +374,7 @@ class Finder {
                                         standing_.SizeOf(op.communicator), NameOf(log_, op))};
         NameTheLeastHeard(wait, finding);
       } else {
-        TellOfLinks(rank, told, finding);
+        TellOfLinks(standing_, waits_, rank, told, finding);
       }
       NameTheWay(wait, std::move(finding), findings);
     }
@@ -395,52 +396,6 @@ class Finder {
     Name(absent, Syndrome::kNonCommunicationHang, false, findings);
     findings.back().probe = "what runs on the devices of " + RanksText(Keys(absent));
     return true;
-  }
-
-  // Those that hold the rank, and those that hold whom they lead to. Of what is launched together the end is told of
-  // all at once: each may be the one that does not end.
-  void TellOfLinks(int first, std::set<int>& told, Finding& finding) const {
-    std::set<int> ranks, ends;
-    std::set<Link> links;
-    std::vector<int> next = {first};
-    while (!next.empty()) {
-      const int rank = next.back();
-      next.pop_back();
-      if (!ranks.insert(rank).second) continue;
-      for (const CommOp* op : waits_.Of(rank)->together) {
-        ends.insert({rank, op->peer});
-        links.insert(LinkOf(*op));
-        if (standing_.IsInOtherEnd(*op)) next.push_back(op->peer);
-      }
-    }
-    incident::TellSome(ranks, "ranks", finding.evidence, [&](int rank) { TellOfTransfers(rank, finding.evidence); });
-    finding.suspects = LinkSuspects(links);
-    finding.ambiguous_with = Suspects({ends.begin(), ends.end()});
-    told.insert(ranks.begin(), ranks.end());
-  }
-
-  void TellOfTransfers(int rank, std::vector<std::string>& evidence) const {
-    size_t lines = 0;
-    for (const CommOp* op : waits_.Of(rank)->together) {
-      if (op->direction == Direction::kSend && standing_.IsInOtherEnd(*op)) continue;  // told by the receiver
-      if (++lines > kMostLines) break;
-      evidence.push_back(fmt::format("rank {} is in {}, {}", rank, NameOf(log_, *op),
-                                     standing_.Counterpart(*op) != nullptr
-                                         ? "both ends of it are launched"
-                                         : fmt::format("rank {} has ended its end", op->peer)));
-    }
-  }
-
-  using Link = std::pair<int, int>;  // from, to
-  static Link LinkOf(const CommOp& op) {
-    return op.direction == Direction::kSend ? Link(op.rank, op.peer) : Link(op.peer, op.rank);
-  }
-
-  static std::vector<Suspect> LinkSuspects(const std::set<Link>& links) {
-    std::vector<Suspect> suspects;
-    suspects.reserve(links.size());
-    for (const auto& [from, to] : links) suspects.push_back({Suspect::Kind::kLink, fmt::format("{}->{}", from, to)});
-    return suspects;
   }
 
   // Nobody can be named, and yet the job does not go on.
