@@ -11,10 +11,11 @@
 #include <set>
 #include <string_view>
 
+#include "lockstep/detect/comm_circle_order.h"
 #include "lockstep/detect/comm_departures.h"
+#include "lockstep/detect/comm_links.h"
 #include "lockstep/detect/comm_mismatches.h"
 #include "lockstep/detect/comm_slow.h"
-#include "lockstep/detect/comm_links.h"
 #include "lockstep/detect/comm_text.h"
 #include "lockstep/detect/comm_waits.h"
 #include "lockstep/incident/some.h"
@@ -174,8 +175,9 @@ class Finder {
     return lines;
   }
 
-  static void AddTo(std::vector<std::string>& evidence, const std::vector<std::string>& lines) {
-    evidence.insert(evidence.end(), lines.begin(), lines.end());
+  template <typename T>
+  static void AddTo(std::vector<T>& all, const std::vector<T>& more) {
+    all.insert(all.end(), more.begin(), more.end());
   }
 
   // What of it waits for the rank.
@@ -290,8 +292,12 @@ class Finder {
         finding.evidence.push_back(fmt::format("rank {}: {}", rank, remark->second));
     });
     if (since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
-    if (!finding.certain) finding.probe = fmt::format("stacks of {}, and whether they change", RanksText(Keys(ends)));
+    if (!finding.certain && finding.probe.empty()) finding.probe = StacksOf(Keys(ends));
     findings.push_back(std::move(finding));
+  }
+
+  static std::string StacksOf(const std::vector<int>& ranks) {
+    return fmt::format("stacks of {}, and whether they change", RanksText(ranks));
   }
 
   // Of one that told nothing, and may be whom others wait for, there is none.
@@ -310,7 +316,9 @@ class Finder {
   }
 
   void NameCircles(std::vector<Finding>& findings) const {
-    for (const std::vector<int>& ranks : FindCircles(waits_)) {
+    const std::vector<std::vector<int>> circles = FindCircles(waits_);
+    const CircleOrders orders(standing_, waits_, circles);
+    for (const std::vector<int>& ranks : circles) {
       Finding finding;
       finding.syndrome = Syndrome::kDeadlock;
       finding.suspects = {{Suspect::Kind::kSoftware, "collectives in different order on different ranks"}};
@@ -330,9 +338,13 @@ class Finder {
         for (const CommOp* op : wait->together) links.insert(LinkOf(*op));
       }
       finding.ambiguous_with = LinkSuspects(links);
-      finding.certain = AllWait({}) && !guessed && !log_.reported.empty();
+      const CircleOrder order = orders.Of(ranks);
+      AddTo(finding.ambiguous_with, Suspects(order.may_hang));
+      finding.certain = AllWait({}) && !guessed && !order.as_before && !log_.reported.empty();
       TellOfDepartures(ranks, finding);
-      if (!finding.certain) finding.probe = "the collectives that each of them launched before, in their order";
+      if (!finding.certain)
+        finding.probe = order.may_hang.empty() ? "the collectives that each of them launched before, in their order"
+                                               : StacksOf(order.may_hang);
       findings.push_back(std::move(finding));
     }
   }
