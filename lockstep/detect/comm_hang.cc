@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -161,7 +162,32 @@ class Finder {
         if (log_.may_wait.contains(rank)) Tell(wait.in, *wait.op, Since(wait), rank, late[rank]);
     incident::TellSome(Keys(late), "ranks", findings.back().evidence,
                        [&](int rank) { AddTo(findings.back().evidence, late.at(rank).evidence); });
-    for (const auto& [rank, end] : late) findings.back().ambiguous_with.push_back(incident::SuspectRank(RankId(rank)));
+    std::set<int> as_good = AsGood(silent);
+    for (const auto& [rank, end] : late) as_good.insert(rank);
+    findings.back().ambiguous_with = Suspects({as_good.begin(), as_good.end()});
+  }
+
+  // Those that told nothing may be in what others wait in with them. Where all others are, the way between them may be
+  // at fault then, or one of their devices: one that is known not to have come, where some have. So may be who sends to
+  // one.
+  std::set<int> AsGood(const std::map<int, End>& silent) const {
+    std::set<int> ranks;
+    const auto may_be_in = [&](int rank) { return silent.contains(rank) && !log_.remarks.contains(rank); };
+    const auto is_absent = [&](int rank) {
+      const CommOp* op = standing_.InOf(rank);
+      return op != nullptr && op->awaits_device;
+    };
+    for (const Wait& wait : waits_.all()) {
+      for (const int rank : waits_.IsHeld(wait) ? wait.in : std::vector<int>{})
+        if (std::ranges::any_of(standing_.SendsBefore(rank),
+                                [&](const CommOp* send) { return may_be_in(send->peer) && waits_.IsNotThere(*send); }))
+          ranks.insert(rank);
+      if (wait.behind.empty() || wait.somebody || !std::ranges::all_of(wait.behind, may_be_in)) continue;
+      const bool some_absent = std::ranges::any_of(wait.in, is_absent);
+      std::ranges::copy_if(wait.in, std::inserter(ranks, ranks.end()),
+                           [&](int rank) { return !some_absent || is_absent(rank); });
+    }
+    return ranks;
   }
 
   // What those say who wait for ranks that are not known.
