@@ -70,20 +70,18 @@ class Finder {
       : log_(log), silent_(silent), standing_(log), waits_(standing_) {}
 
   std::vector<Finding> Run() {
-    std::vector<Finding> findings;
-    for (const Mismatch& mismatch : FindMismatches(standing_)) {
-      findings.push_back(FindingOf(standing_, mismatch));
-      if (!findings.back().ambiguous_with.empty()) NameDepartures(log_, mismatch, departures(), findings.back());
-    }
-    FindOtherAmounts(standing_, findings);
-    if (findings.empty()) {
+    std::vector<Finding> findings, mismatched;
+    const bool explained = NameMismatches(mismatched);
+    if (!explained) {
       const std::map<int, End> silent = NameTheEnds(findings);
       NameCircles(findings);
-      if (findings.empty()) NameStuckOps(false, findings);
+      const auto nobody = [&] { return findings.empty() && mismatched.empty(); };
+      if (nobody()) NameStuckOps(false, findings);
       NameTheSilent(silent, findings);
-      if (findings.empty()) TellOfSomebody(findings);
-      if (findings.empty()) NameStuckOps(true, findings);
+      if (nobody()) TellOfSomebody(findings);
+      if (nobody()) NameStuckOps(true, findings);
     }
+    findings.insert(findings.begin(), mismatched.begin(), mismatched.end());
     if (log_.moving || log_.unseen || !log_.doubt.empty())
       for (Finding& finding : findings) {
         finding.certain = false;
@@ -110,11 +108,28 @@ class Finder {
       }
   }
 
+  // What waits elsewhere may follow from them. False: there is none, or that they are is doubtful, for who is in their
+  // communicators is.
+  bool NameMismatches(std::vector<Finding>& findings) const {
+    bool known = false;
+    for (const Mismatch& mismatch : FindMismatches(standing_)) {
+      findings.push_back(FindingOf(standing_, mismatch));
+      if (!findings.back().ambiguous_with.empty()) NameDepartures(log_, mismatch, departures(), findings.back());
+      known = known || log_.communicators[mismatch.communicator].doubt.empty();
+    }
+    const size_t doubtful = known ? 0 : findings.size();
+    FindOtherAmounts(standing_, findings);
+    return findings.size() > doubtful;
+  }
+
   // Why a rank is an end: it did not launch what others wait in, or launched it and did not end what others ended.
   struct End {
     bool launched = false;  // it is in an op of its own
     bool counted = false;   // by its own counters, or by what others ended: lost records can't have made it up
     bool rooted = false;    // others may end such an op before it
+    std::string doubt;      // whether it is a member
+    // More than half of its communicator are such ends that are in nothing: the few in it may have launched too many.
+    const Wait* of_few = nullptr;
     std::vector<std::string> evidence;
     int64_t since_ns = std::numeric_limits<int64_t>::max();
   };
@@ -130,6 +145,9 @@ class Finder {
       for (const int rank : wait.behind)
         if (waits_.IsEnd(rank) && !waits_.IsStuckTogether(rank) && !explained.contains(rank))
           Tell(wait.in, ToRank(wait, rank), since, rank, standing_.HasReported(rank) ? ends[rank] : missing[rank]);
+      if (IsOfFew(wait))
+        for (const int rank : wait.behind)
+          if (const auto end = ends.find(rank); end != ends.end() && !end->second.launched) end->second.of_few = &wait;
       if (waits_.IsHeld(wait)) TellOfSends(wait, ends, missing);
       if (IsLeft(wait) && !explained.contains(wait.in.front())) TellOfOwn(wait, since, ends);
     }
@@ -150,6 +168,13 @@ class Finder {
     for (const auto& [rank, end] : missing)
       findings.back().ambiguous_with.push_back(incident::SuspectRank(RankId(rank)));
     return {};
+  }
+
+  bool IsOfFew(const Wait& wait) const {
+    const auto count = std::ranges::count_if(
+        wait.behind, [&](int rank) { return standing_.HasReported(rank) && waits_.Of(rank) == nullptr; });
+    return wait.op->direction == Direction::kCollective &&
+           2 * static_cast<size_t>(count) > standing_.SizeOf(wait.op->communicator);
   }
 
   void NameTheSilent(const std::map<int, End>& silent, std::vector<Finding>& findings) const {
@@ -227,6 +252,7 @@ class Finder {
   void Tell(const std::vector<int>& in, const CommOp& op, int64_t since_ns, int rank, End& end) const {
     end.since_ns = std::min(end.since_ns, since_ns);
     end.launched = waits_.Of(rank) != nullptr;
+    end.doubt = log_.communicators[op.communicator].doubt;
     const Place place = standing_.PlaceOf(op.communicator, rank);
     std::string what = "has told nothing";
     if (standing_.HasReported(rank) && op.direction != Direction::kCollective) {
@@ -282,6 +308,7 @@ class Finder {
       End& end = ends[rank];
       end.launched = end.counted = true;
       end.rooted = rooted;
+      end.doubt = log_.communicators[op.communicator].doubt;
       end.since_ns = std::min(end.since_ns, since_ns);
       end.evidence.insert(end.evidence.begin(), text);
     }
@@ -307,11 +334,17 @@ class Finder {
     finding.syndrome = syndrome;
     finding.certain = certain;
     int64_t since = std::numeric_limits<int64_t>::max();
+    std::set<int> few;
+    const Wait* last = nullptr;
     for (const auto& [rank, end] : ends) {
       finding.suspects.push_back(incident::SuspectRank(RankId(rank)));
-      finding.certain = finding.certain && end.counted && !end.rooted;
+      finding.certain = finding.certain && end.counted && !end.rooted && end.doubt.empty() && end.of_few == nullptr;
       since = std::min(since, end.since_ns);
+      if (end.of_few != nullptr && end.of_few != last) few.insert(end.of_few->in.begin(), end.of_few->in.end());
+      last = end.of_few;
+      if (finding.probe.empty()) finding.probe = end.doubt;
     }
+    finding.ambiguous_with = Suspects({few.begin(), few.end()});
     incident::TellSome(WithEvidence(ends), "ranks", finding.evidence, [&](int rank) {
       AddTo(finding.evidence, ends.at(rank).evidence);
       if (const auto remark = log_.remarks.find(rank); remark != log_.remarks.end())

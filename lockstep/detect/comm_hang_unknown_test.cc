@@ -185,5 +185,28 @@ TEST(CommHang, WhoSendsToOneThatToldNothingIsAsGood) {
   EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(1, 3));
 }
 
+TEST(CommHang, WhereWhoIsInAGroupIsDoubtfulOnlyThatIsNotCertain) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3}), group = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) {
+    job.Collectives(world, rank, 4, 5);
+    job.Collectives(group, rank, 0, 1, rank == 1 ? "broadcast" : "all_reduce");
+  }
+  job.Collectives(world, 3, 4, 4);
+  EXPECT_EQ(job.Diagnose().findings.size(), 1U) << "what they wait for may follow from the mismatch";
+  job.log().communicators[group].doubt = "which ranks are in it";
+  CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 2U);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(3));
+  EXPECT_TRUE(diagnosis.findings[0].certain);
+  EXPECT_EQ(diagnosis.findings[1].syndrome, Syndrome::kMismatched);
+  EXPECT_FALSE(diagnosis.findings[1].certain);
+  EXPECT_EQ(diagnosis.findings[1].probe, "which ranks are in it");
+  job.log().communicators[world].doubt = "who is in the world";
+  diagnosis = job.Diagnose();
+  for (const incident::Finding& finding : diagnosis.findings) EXPECT_FALSE(finding.certain);
+  EXPECT_EQ(diagnosis.findings.back().probe, "who is in the world");
+}
+
 }  // namespace
 }  // namespace lockstep::detect
