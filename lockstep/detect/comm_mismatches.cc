@@ -144,7 +144,8 @@ Finding FindingOf(const Standing& standing, const Mismatch& mismatch) {
   const std::string& doubt = standing.log().communicators[mismatch.communicator].doubt;
   finding.certain = majority && all == standing.SizeOf(mismatch.communicator) && doubt.empty();
   finding.probe = doubt;
-  if (!finding.certain && doubt.empty()) finding.probe = "the collectives that each rank launched before, in their order";
+  if (!finding.certain && doubt.empty())
+    finding.probe = "the collectives that each rank launched before, in their order";
   return finding;
 }
 
