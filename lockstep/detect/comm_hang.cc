@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
 #include <set>
 #include <string_view>
 
+#include "lockstep/detect/comm_circle_order.h"
 #include "lockstep/detect/comm_departures.h"
+#include "lockstep/detect/comm_links.h"
 #include "lockstep/detect/comm_mismatches.h"
 #include "lockstep/detect/comm_slow.h"
 #include "lockstep/detect/comm_text.h"
@@ -67,20 +70,18 @@ class Finder {
       : log_(log), silent_(silent), standing_(log), waits_(standing_) {}
 
   std::vector<Finding> Run() {
-    std::vector<Finding> findings;
-    for (const Mismatch& mismatch : FindMismatches(standing_)) {
-      findings.push_back(FindingOf(standing_, mismatch));
-      if (!findings.back().ambiguous_with.empty()) NameDepartures(log_, mismatch, departures(), findings.back());
-    }
-    FindOtherAmounts(standing_, findings);
-    if (findings.empty()) {
+    std::vector<Finding> findings, mismatched;
+    const bool explained = NameMismatches(mismatched);
+    if (!explained) {
       const std::map<int, End> silent = NameTheEnds(findings);
       NameCircles(findings);
-      if (findings.empty()) NameStuckOps(false, findings);
+      const auto nobody = [&] { return findings.empty() && mismatched.empty(); };
+      if (nobody()) NameStuckOps(false, findings);
       NameTheSilent(silent, findings);
-      if (findings.empty()) TellOfSomebody(findings);
-      if (findings.empty()) NameStuckOps(true, findings);
+      if (nobody()) TellOfSomebody(findings);
+      if (nobody()) NameStuckOps(true, findings);
     }
+    findings.insert(findings.begin(), mismatched.begin(), mismatched.end());
     if (log_.moving || log_.unseen || !log_.doubt.empty())
       for (Finding& finding : findings) {
         finding.certain = false;
@@ -107,11 +108,28 @@ class Finder {
       }
   }
 
+  // What waits elsewhere may follow from them. False: there is none, or that they are is doubtful, for who is in their
+  // communicators is.
+  bool NameMismatches(std::vector<Finding>& findings) const {
+    bool known = false;
+    for (const Mismatch& mismatch : FindMismatches(standing_)) {
+      findings.push_back(FindingOf(standing_, mismatch));
+      if (!findings.back().ambiguous_with.empty()) NameDepartures(log_, mismatch, departures(), findings.back());
+      known = known || log_.communicators[mismatch.communicator].doubt.empty();
+    }
+    const size_t doubtful = known ? 0 : findings.size();
+    FindOtherAmounts(standing_, findings);
+    return findings.size() > doubtful;
+  }
+
   // Why a rank is an end: it did not launch what others wait in, or launched it and did not end what others ended.
   struct End {
     bool launched = false;  // it is in an op of its own
     bool counted = false;   // by its own counters, or by what others ended: lost records can't have made it up
     bool rooted = false;    // others may end such an op before it
+    std::string doubt;      // whether it is a member
+    // More than half of its communicator are such ends that are in nothing: the few in it may have launched too many.
+    const Wait* of_few = nullptr;
     std::vector<std::string> evidence;
     int64_t since_ns = std::numeric_limits<int64_t>::max();
   };
@@ -127,6 +145,9 @@ class Finder {
       for (const int rank : wait.behind)
         if (waits_.IsEnd(rank) && !waits_.IsStuckTogether(rank) && !explained.contains(rank))
           Tell(wait.in, ToRank(wait, rank), since, rank, standing_.HasReported(rank) ? ends[rank] : missing[rank]);
+      if (IsOfFew(wait))
+        for (const int rank : wait.behind)
+          if (const auto end = ends.find(rank); end != ends.end() && !end->second.launched) end->second.of_few = &wait;
       if (waits_.IsHeld(wait)) TellOfSends(wait, ends, missing);
       if (IsLeft(wait) && !explained.contains(wait.in.front())) TellOfOwn(wait, since, ends);
     }
@@ -149,6 +170,13 @@ class Finder {
     return {};
   }
 
+  bool IsOfFew(const Wait& wait) const {
+    const auto count = std::ranges::count_if(
+        wait.behind, [&](int rank) { return standing_.HasReported(rank) && waits_.Of(rank) == nullptr; });
+    return wait.op->direction == Direction::kCollective &&
+           2 * static_cast<size_t>(count) > standing_.SizeOf(wait.op->communicator);
+  }
+
   void NameTheSilent(const std::map<int, End>& silent, std::vector<Finding>& findings) const {
     if (silent.empty()) return;
     Name(silent, Syndrome::kNonCommunicationHang, false, findings);
@@ -159,7 +187,32 @@ class Finder {
         if (log_.may_wait.contains(rank)) Tell(wait.in, *wait.op, Since(wait), rank, late[rank]);
     incident::TellSome(Keys(late), "ranks", findings.back().evidence,
                        [&](int rank) { AddTo(findings.back().evidence, late.at(rank).evidence); });
-    for (const auto& [rank, end] : late) findings.back().ambiguous_with.push_back(incident::SuspectRank(RankId(rank)));
+    std::set<int> as_good = AsGood(silent);
+    for (const auto& [rank, end] : late) as_good.insert(rank);
+    findings.back().ambiguous_with = Suspects({as_good.begin(), as_good.end()});
+  }
+
+  // Those that told nothing may be in what others wait in with them. Where all others are, the way between them may be
+  // at fault then, or one of their devices: one that is known not to have come, where some have. So may be who sends to
+  // one.
+  std::set<int> AsGood(const std::map<int, End>& silent) const {
+    std::set<int> ranks;
+    const auto may_be_in = [&](int rank) { return silent.contains(rank) && !log_.remarks.contains(rank); };
+    const auto is_absent = [&](int rank) {
+      const CommOp* op = standing_.InOf(rank);
+      return op != nullptr && op->awaits_device;
+    };
+    for (const Wait& wait : waits_.all()) {
+      for (const int rank : waits_.IsHeld(wait) ? wait.in : std::vector<int>{})
+        if (std::ranges::any_of(standing_.SendsBefore(rank),
+                                [&](const CommOp* send) { return may_be_in(send->peer) && waits_.IsNotThere(*send); }))
+          ranks.insert(rank);
+      if (wait.behind.empty() || wait.somebody || !std::ranges::all_of(wait.behind, may_be_in)) continue;
+      const bool some_absent = std::ranges::any_of(wait.in, is_absent);
+      std::ranges::copy_if(wait.in, std::inserter(ranks, ranks.end()),
+                           [&](int rank) { return !some_absent || is_absent(rank); });
+    }
+    return ranks;
   }
 
   // What those say who wait for ranks that are not known.
@@ -173,8 +226,9 @@ class Finder {
     return lines;
   }
 
-  static void AddTo(std::vector<std::string>& evidence, const std::vector<std::string>& lines) {
-    evidence.insert(evidence.end(), lines.begin(), lines.end());
+  template <typename T>
+  static void AddTo(std::vector<T>& all, const std::vector<T>& more) {
+    all.insert(all.end(), more.begin(), more.end());
   }
 
   // What of it waits for the rank.
@@ -198,6 +252,7 @@ class Finder {
   void Tell(const std::vector<int>& in, const CommOp& op, int64_t since_ns, int rank, End& end) const {
     end.since_ns = std::min(end.since_ns, since_ns);
     end.launched = waits_.Of(rank) != nullptr;
+    end.doubt = log_.communicators[op.communicator].doubt;
     const Place place = standing_.PlaceOf(op.communicator, rank);
     std::string what = "has told nothing";
     if (standing_.HasReported(rank) && op.direction != Direction::kCollective) {
@@ -253,6 +308,7 @@ class Finder {
       End& end = ends[rank];
       end.launched = end.counted = true;
       end.rooted = rooted;
+      end.doubt = log_.communicators[op.communicator].doubt;
       end.since_ns = std::min(end.since_ns, since_ns);
       end.evidence.insert(end.evidence.begin(), text);
     }
@@ -278,19 +334,29 @@ class Finder {
     finding.syndrome = syndrome;
     finding.certain = certain;
     int64_t since = std::numeric_limits<int64_t>::max();
+    std::set<int> few;
+    const Wait* last = nullptr;
     for (const auto& [rank, end] : ends) {
       finding.suspects.push_back(incident::SuspectRank(RankId(rank)));
-      finding.certain = finding.certain && end.counted && !end.rooted;
+      finding.certain = finding.certain && end.counted && !end.rooted && end.doubt.empty() && end.of_few == nullptr;
       since = std::min(since, end.since_ns);
+      if (end.of_few != nullptr && end.of_few != last) few.insert(end.of_few->in.begin(), end.of_few->in.end());
+      last = end.of_few;
+      if (finding.probe.empty()) finding.probe = end.doubt;
     }
+    finding.ambiguous_with = Suspects({few.begin(), few.end()});
     incident::TellSome(WithEvidence(ends), "ranks", finding.evidence, [&](int rank) {
       AddTo(finding.evidence, ends.at(rank).evidence);
       if (const auto remark = log_.remarks.find(rank); remark != log_.remarks.end())
         finding.evidence.push_back(fmt::format("rank {}: {}", rank, remark->second));
     });
     if (since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
-    if (!finding.certain) finding.probe = fmt::format("stacks of {}, and whether they change", RanksText(Keys(ends)));
+    if (!finding.certain && finding.probe.empty()) finding.probe = StacksOf(Keys(ends));
     findings.push_back(std::move(finding));
+  }
+
+  static std::string StacksOf(const std::vector<int>& ranks) {
+    return fmt::format("stacks of {}, and whether they change", RanksText(ranks));
   }
 
   // Of one that told nothing, and may be whom others wait for, there is none.
@@ -309,7 +375,9 @@ class Finder {
   }
 
   void NameCircles(std::vector<Finding>& findings) const {
-    for (const std::vector<int>& ranks : FindCircles(waits_)) {
+    const std::vector<std::vector<int>> circles = FindCircles(waits_);
+    const CircleOrders orders(standing_, waits_, circles);
+    for (const std::vector<int>& ranks : circles) {
       Finding finding;
       finding.syndrome = Syndrome::kDeadlock;
       finding.suspects = {{Suspect::Kind::kSoftware, "collectives in different order on different ranks"}};
@@ -329,9 +397,13 @@ class Finder {
         for (const CommOp* op : wait->together) links.insert(LinkOf(*op));
       }
       finding.ambiguous_with = LinkSuspects(links);
-      finding.certain = AllWait({}) && !guessed && !log_.reported.empty();
+      const CircleOrder order = orders.Of(ranks);
+      AddTo(finding.ambiguous_with, Suspects(order.may_hang));
+      finding.certain = AllWait({}) && !guessed && !order.as_before && !log_.reported.empty();
       TellOfDepartures(ranks, finding);
-      if (!finding.certain) finding.probe = "the collectives that each of them launched before, in their order";
+      if (!finding.certain)
+        finding.probe = order.may_hang.empty() ? "the collectives that each of them launched before, in their order"
+                                               : StacksOf(order.may_hang);
       findings.push_back(std::move(finding));
     }
   }
@@ -373,7 +445,7 @@ class Finder {
                                         standing_.SizeOf(op.communicator), NameOf(log_, op))};
         NameTheLeastHeard(wait, finding);
       } else {
-        TellOfLinks(rank, told, finding);
+        TellOfLinks(standing_, waits_, rank, told, finding);
       }
       NameTheWay(wait, std::move(finding), findings);
     }
@@ -395,52 +467,6 @@ class Finder {
     Name(absent, Syndrome::kNonCommunicationHang, false, findings);
     findings.back().probe = "what runs on the devices of " + RanksText(Keys(absent));
     return true;
-  }
-
-  // Those that hold the rank, and those that hold whom they lead to. Of what is launched together the end is told of
-  // all at once: each may be the one that does not end.
-  void TellOfLinks(int first, std::set<int>& told, Finding& finding) const {
-    std::set<int> ranks, ends;
-    std::set<Link> links;
-    std::vector<int> next = {first};
-    while (!next.empty()) {
-      const int rank = next.back();
-      next.pop_back();
-      if (!ranks.insert(rank).second) continue;
-      for (const CommOp* op : waits_.Of(rank)->together) {
-        ends.insert({rank, op->peer});
-        links.insert(LinkOf(*op));
-        if (standing_.IsInOtherEnd(*op)) next.push_back(op->peer);
-      }
-    }
-    incident::TellSome(ranks, "ranks", finding.evidence, [&](int rank) { TellOfTransfers(rank, finding.evidence); });
-    finding.suspects = LinkSuspects(links);
-    finding.ambiguous_with = Suspects({ends.begin(), ends.end()});
-    told.insert(ranks.begin(), ranks.end());
-  }
-
-  void TellOfTransfers(int rank, std::vector<std::string>& evidence) const {
-    size_t lines = 0;
-    for (const CommOp* op : waits_.Of(rank)->together) {
-      if (op->direction == Direction::kSend && standing_.IsInOtherEnd(*op)) continue;  // told by the receiver
-      if (++lines > kMostLines) break;
-      evidence.push_back(fmt::format("rank {} is in {}, {}", rank, NameOf(log_, *op),
-                                     standing_.Counterpart(*op) != nullptr
-                                         ? "both ends of it are launched"
-                                         : fmt::format("rank {} has ended its end", op->peer)));
-    }
-  }
-
-  using Link = std::pair<int, int>;  // from, to
-  static Link LinkOf(const CommOp& op) {
-    return op.direction == Direction::kSend ? Link(op.rank, op.peer) : Link(op.peer, op.rank);
-  }
-
-  static std::vector<Suspect> LinkSuspects(const std::set<Link>& links) {
-    std::vector<Suspect> suspects;
-    suspects.reserve(links.size());
-    for (const auto& [from, to] : links) suspects.push_back({Suspect::Kind::kLink, fmt::format("{}->{}", from, to)});
-    return suspects;
   }
 
   // Nobody can be named, and yet the job does not go on.

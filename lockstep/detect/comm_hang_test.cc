@@ -162,6 +162,22 @@ TEST(CommHang, WithoutTimesACompletedLogIsNoCleanBill) {
   EXPECT_THAT(report["blind_spot"].get<std::string>(), HasSubstr("who comes late can't be told"));
 }
 
+// At the end of data of uneven lengths, for instance.
+TEST(CommHang, WhereMostHaveEndedAllWhoWaitMayHaveLaunchedTooMany) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3, 4});
+  for (int rank = 0; rank < 5; ++rank) job.Collectives(world, rank, 9, rank == 1 || rank == 3 ? 10 : 9);
+  Finding finding = job.Diagnose().findings.at(0);
+  EXPECT_THAT(RanksOf(finding.suspects), ElementsAre(0, 2, 4));
+  EXPECT_THAT(RanksOf(finding.ambiguous_with), ElementsAre(1, 3));
+  EXPECT_FALSE(finding.certain);
+  job.Collectives(world, 4, 9, 10);
+  finding = job.Diagnose().findings.at(0);
+  EXPECT_THAT(RanksOf(finding.suspects), ElementsAre(0, 2));
+  EXPECT_THAT(finding.ambiguous_with, IsEmpty());
+  EXPECT_TRUE(finding.certain) << "no more than half";
+}
+
 TEST(CommHang, WhoDoesNotEndWhatOthersEndedIsNamed) {
   Job job;
   const uint32_t world = job.AddGroup({0, 1, 2, 3});

@@ -152,5 +152,61 @@ TEST(CommHang, WhoTellsNothingHidesNoLostMessageAndNoCircleElsewhere) {
   EXPECT_THAT(RanksOf(diagnosis.findings[1].suspects), ElementsAre(3));
 }
 
+// Nobody knows whether the one that is missing is in what others wait in.
+TEST(CommHang, WhoIsInTheOpWithOneThatToldNothingIsAsGood) {
+  Job job;
+  const uint32_t row = job.AddGroup({0, 1, 2}), pipe = job.AddGroup({2, 3}), rest = job.AddGroup({0, 4, 2}),
+                 later = job.AddGroup({3, 4});
+  for (const int rank : {0, 1}) job.Collectives(row, rank, 4, 5);
+  job.Transfer(pipe, 3, Direction::kSend, 2);
+  job.Collectives(rest, 4, 1, 2);
+  job.Collectives(later, 3, 1, 2);
+  CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_THAT(Named(diagnosis), ElementsAre(2));
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(0, 1)) << "rank 0 is not in what 4 waits in";
+  job.log().remarks[2] = "is gone";
+  EXPECT_THAT(job.Diagnose().findings.at(0).ambiguous_with, IsEmpty());
+  job.log().remarks.clear();
+  for (trace::CommOp& op : job.log().ops) op.awaits_device = op.rank == 1;
+  EXPECT_THAT(RanksOf(job.Diagnose().findings.at(0).ambiguous_with), ElementsAre(1)) << "the device of 0 has come";
+}
+
+// Its device may not even have come to the send.
+TEST(CommHang, WhoSendsToOneThatToldNothingIsAsGood) {
+  Job job;
+  const uint32_t pipe = job.AddGroup({0, 1}), pair = job.AddGroup({1, 2}), other = job.AddGroup({0, 3});
+  job.Transfer(pipe, 1, Direction::kSend, 0);
+  for (const int rank : {1, 2}) job.Collectives(pair, rank, 1, 2);
+  job.Collectives(other, 3, 1, 2);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_THAT(Named(diagnosis), ElementsAre(0));
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(1, 3));
+}
+
+TEST(CommHang, WhereWhoIsInAGroupIsDoubtfulOnlyThatIsNotCertain) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3}), group = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) {
+    job.Collectives(world, rank, 4, 5);
+    job.Collectives(group, rank, 0, 1, rank == 1 ? "broadcast" : "all_reduce");
+  }
+  job.Collectives(world, 3, 4, 4);
+  EXPECT_EQ(job.Diagnose().findings.size(), 1U) << "what they wait for may follow from the mismatch";
+  job.log().communicators[group].doubt = "which ranks are in it";
+  CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 2U);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(3));
+  EXPECT_TRUE(diagnosis.findings[0].certain);
+  EXPECT_EQ(diagnosis.findings[1].syndrome, Syndrome::kMismatched);
+  EXPECT_FALSE(diagnosis.findings[1].certain);
+  EXPECT_EQ(diagnosis.findings[1].probe, "which ranks are in it");
+  job.log().communicators[world].doubt = "who is in the world";
+  diagnosis = job.Diagnose();
+  for (const incident::Finding& finding : diagnosis.findings) EXPECT_FALSE(finding.certain);
+  EXPECT_EQ(diagnosis.findings.back().probe, "who is in the world");
+}
+
 }  // namespace
 }  // namespace lockstep::detect

@@ -141,8 +141,11 @@ Finding FindingOf(const Standing& standing, const Mismatch& mismatch) {
   const bool majority = 2 * most->second.size() > all;
   finding.suspects = Suspects(others);
   if (!majority) finding.ambiguous_with = Suspects(RanksOf(most->second));
-  finding.certain = majority && all == standing.SizeOf(mismatch.communicator);
-  if (!finding.certain) finding.probe = "the collectives that each rank launched before, in their order";
+  const std::string& doubt = standing.log().communicators[mismatch.communicator].doubt;
+  finding.certain = majority && all == standing.SizeOf(mismatch.communicator) && doubt.empty();
+  finding.probe = doubt;
+  if (!finding.certain && doubt.empty())
+    finding.probe = "the collectives that each rank launched before, in their order";
   return finding;
 }
 

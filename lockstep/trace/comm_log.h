@@ -26,6 +26,8 @@ struct Communicator {
   int64_t told_one_of = 1, long_told_one_of = 0;
   // Members that it has, where that is told: those of which no rank is known are not in `ranks`.
   size_t size = 0;
+  // What would show that one of `ranks`, which nobody told, is in another group; empty: nothing.
+  std::string doubt = {};
 
   int64_t StandsFor(bool after_long) const { return after_long ? long_told_one_of : told_one_of; }
   size_t unknown() const { return size > ranks.size() ? size - ranks.size() : 0; }
@@ -109,8 +111,7 @@ struct CommLog {
   std::map<int, std::string> processes;  // of ranks, to be told with them: "GPU 2 of process 71 on 10.0.0.1"
   // Where ranks are not known to be the job's: of what their numbers are, "communicator 0xa". Empty: they are.
   std::string numbered_in;
-  // What would show that a rank was not by itself, but waited where the log has nothing, or that one is in another
-  // group than it is taken to be in; empty: nothing.
+  // What would show that a rank was not by itself, but waited where the log has nothing; empty: nothing.
   std::string doubt;
   std::string blind_spot;  // what such a log can't show; empty: nothing worth a word
   std::vector<Counter> counters;

@@ -17,6 +17,7 @@
 #include "lockstep/trace/dump.h"
 #include "lockstep/trace/dump_files.h"
 #include "lockstep/trace/dump_moments.h"
+#include "lockstep/trace/overrun_rings.h"
 #include "lockstep/trace/unknown_members.h"
 
 namespace lockstep::trace {
@@ -98,6 +99,7 @@ class Collector {
       some_ended = some_ended || StateOf(TextAt(entry, "state")) == OpState::kCompleted;
       told.Take(entry);
     }
+    rings_.Take(rank, dump, records, !some_ended);
     const bool open_alone = !some_ended && LacksEnded(records, dump);
     DumpMoment moment = MomentOf(written_ns, told.Ns());
     if (open_alone) EndBatches(records, At(dump, "pg_status"));
@@ -125,6 +127,7 @@ class Collector {
       if (op.direction != Direction::kCollective) mixed[op.communicator] = true;
     std::erase_if(log_.counts, [&](const CommCount& count) { return mixed[count.communicator]; });
     FillUnknownMembers(log_);
+    TellOfOverrunRings();
     FindAbsentDevices();
     Count(log_.counters, "ops_of_destroyed_groups", destroyed_.dropped());
     Count(log_.counters, "unreadable_entries", unreadable_);
@@ -180,6 +183,16 @@ class Collector {
     for (CommOp& op : log_.ops)
       if (op.state != OpState::kCompleted && op.created_ns >= 0)
         op.age_ns = std::max<int64_t>(0, moments_.at(op.rank).written_ns - op.created_ns);
+  }
+
+  void TellOfOverrunRings() {
+    const std::set<int> ranks = rings_.Ranks();
+    if (ranks.empty()) return;
+    log_.unseen = true;
+    log_.AddBlindSpot(fmt::format(
+        "of {} rank(s), {} the first of them, nothing in the dump has ended: what they are in may be overwritten "
+        "(raise TORCH_FR_BUFFER_SIZE)",
+        ranks.size(), *ranks.begin()));
   }
 
   // Where ops are timed, a device that comes to one is seen to.
@@ -390,6 +403,7 @@ class Collector {
   std::map<int64_t, Kinds> kinds_;     // by the groups' ids
   std::map<int, DumpMoment> moments_;  // by rank
   DestroyedGroups destroyed_;
+  OverrunRings rings_;
   std::map<std::string, Communicator> groups_;  // of the dump that is being read, by name
   std::map<std::pair<std::string, std::vector<int>>, uint32_t> index_;
   std::map<std::string, uint32_t> index_of_name_;  // the same, of the dump that is being read: a list may be long

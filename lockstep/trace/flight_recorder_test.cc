@@ -494,6 +494,37 @@ TEST_F(FlightRecorder, TheNumberBehindRankIsTheRank) {
   EXPECT_THAT(Message(ReadFlightRecorder({PathOf("ranks_7")}).status()), HasSubstr("is in none of its groups"));
 }
 
+// Hosts that ran further ahead than the ring is long. Rings are of one length.
+TEST_F(FlightRecorder, WhatRanksAreInMayBeOverwritten) {
+  const auto ring = [](int first, int count, const char* state = "scheduled") {
+    std::vector<Launch> all;
+    for (int i = first; i < first + count; ++i) all.push_back({i, i + 1, 0, "all_reduce", state});
+    return CountedDump(all, first + count, 1);
+  };
+  Write("rank_0", ring(7, 3));
+  Write("rank_1", ring(6, 3, "started"));
+  EXPECT_TRUE(Read()->unseen);
+  EXPECT_THAT(Read()->blind_spot, HasSubstr("of 2 rank(s), 0 the first of them, nothing in the dump has ended"));
+  EXPECT_THAT(Read()->blind_spot, HasSubstr("raise TORCH_FR_BUFFER_SIZE"));
+  Write("rank_1", ring(6, 3, "completed"));
+  EXPECT_TRUE(Read()->unseen) << "of rank 0";
+  Write("rank_1", ring(0, 2));
+  EXPECT_TRUE(Read()->unseen) << "it is not full yet";
+  for (const std::string& other :
+       {ring(6, 2), ring(0, 4),
+        CountedDump({{6, 7, 0, "all_reduce", "scheduled"}, {8, 9, 0, "all_reduce", "scheduled"}}, 9, 0)}) {
+    Write("rank_1", other);
+    EXPECT_FALSE(Read()->unseen) << "these are what is under way: " << other;
+  }
+  Write("rank_1", ring(6, 3));
+  EXPECT_TRUE(Read()->unseen);
+  for (const int rank : {0, 1})
+    Write(fmt::format("rank_{}", rank), CountedDump({{7, 8, 0, "all_reduce", "scheduled"}}, 8, 7));
+  EXPECT_FALSE(Read()->unseen) << "by their counters they tell all that is under way";
+  for (const int rank : {0, 1}) Write(fmt::format("rank_{}", rank), ring(0, 3));
+  EXPECT_FALSE(Read()->unseen) << "all is told";
+}
+
 TEST_F(FlightRecorder, SaysWhatIsWrong) {
   EXPECT_THAT(Error(), testing::EndsWith("no dump of a Flight Recorder; expected a pickle or JSON per rank"));
   for (const char* name : {"second", "first"}) std::filesystem::create_directories(folder_ / name);

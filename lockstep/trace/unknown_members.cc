@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <string>
@@ -50,22 +49,22 @@ void Join(const Group& more, Group& group) {
 }
 
 // A process counts its groups by itself: where calls differ, the number is another group's there. Unless it is one
-// rank's alone, against one group of all others: that may have left an op out. True: there was such a one.
-bool FindGroups(const std::map<int, Calls>& calls_of, std::vector<Group>& groups) {
+// rank's alone, against one group of all others: that may have left an op out. Where another rank has none of that
+// number, the group of the one alone may be with that. True: there was such a one.
+bool FindGroups(const std::map<int, Calls>& calls_of, size_t reported, std::vector<Group>& groups) {
   for (const auto& [rank, calls] : calls_of) {
     const auto group =
         std::ranges::find_if(groups, [&](const Group& one) { return FitOf(one.calls, calls) == Fit::kAlike; });
     Join({calls, {rank}}, group == groups.end() ? groups.emplace_back() : *group);
   }
   const auto is_alone = [](const Group& group) { return group.ranks.size() == 1; };
-  if (std::ranges::count_if(groups, is_alone) + 1 < std::ssize(groups)) return false;
-  std::ranges::stable_partition(groups, std::not_fn(is_alone));
-  std::vector<Group> all = {std::move(groups.front())};
-  for (size_t i = 1; i < groups.size(); ++i)
-    Join(groups[i], FitOf(all.front().calls, groups[i].calls) == Fit::kNotKnown ? all.front() : all.emplace_back());
-  std::ranges::sort(all.front().ranks);
-  groups.swap(all);
-  return groups.size() < all.size();
+  if (groups.size() != 2 || std::ranges::none_of(groups, is_alone) || calls_of.size() < reported ||
+      FitOf(groups.front().calls, groups.back().calls) != Fit::kNotKnown)
+    return false;
+  Join(groups.back(), groups.front());
+  groups.pop_back();
+  std::ranges::sort(groups.front().ranks);
+  return true;
 }
 
 }  // namespace
@@ -87,8 +86,9 @@ void FillUnknownMembers(CommLog& log) {
       continue;
     }
     std::vector<Group> groups;
-    if (FindGroups(calls_of, groups))
-      log.doubt = fmt::format("which ranks are in process group {}: dumps before version 2 do not tell", name);
+    if (FindGroups(calls_of, log.reported.size(), groups))
+      log.communicators[communicator].doubt =
+          fmt::format("which ranks are in process group {}: dumps before version 2 do not tell", name);
     for (Group& group : groups) {
       uint32_t index = communicator;
       if (&group != &groups.front()) {

@@ -6,7 +6,8 @@
 namespace lockstep::trace {
 
 // A number that different ranks use for groups of different calls becomes several communicators. Where one rank alone
-// differs from all others it stays with them, and log.doubt says so.
+// differs from all others, and each that told anything uses the number, it stays with them, and the communicator's
+// doubt says so.
 void FillUnknownMembers(CommLog& log);
 
 }  // namespace lockstep::trace
