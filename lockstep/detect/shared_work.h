@@ -23,7 +23,8 @@ size_t CountHosts(const trace::Communicator& communicator, const trace::CommLog&
 
 // What the members of a collective took alike before it: nobody among them waited for it. But where each of them then
 // meets members of other such groups, as tensor-parallel ranks of one host meet other replicas, those wait for all of
-// them. Not among stages of a pipeline, which differ by design. Rounds come in the order in which they began.
+// them. Not among stages of a pipeline, which differ by design. Rounds come in the order of ranks (round_order.h): else
+// what a rank took would count in a round that it came to before.
 class SharedWork {
  public:
   // By communicator: whether its members are alike.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/median.h"
+#include "lockstep/detect/round_order.h"
 #include "lockstep/detect/shared_work.h"
 
 namespace lockstep::detect {
@@ -33,7 +34,8 @@ std::optional<Meetings> MeetingsOf(const Rounds& rounds, const std::vector<bool>
   Meetings meetings;
   std::map<uint32_t, int64_t> before_ns;  // by communicator: the round before ended
   SharedWork shared(alike);
-  for (const Round& round : rounds.all) {
+  for (const uint32_t one : OrderOfRanks(rounds.all)) {
+    const Round& round = rounds.all[one];
     std::vector<int64_t> alone, came;
     for (const Part& part : round.parts) {
       alone.push_back(part.alone_ns);

@@ -77,6 +77,36 @@ TEST(SlowGroups, AreNamedWithoutThoseThatWaitForThem) {
     }
 }
 
+// Ranks meet in one group and then in another: who waits for a slow one in the first comes late to the second, where
+// others have come before it.
+TEST(SlowGroups, AreNotThoseWhoWaitForASlowRank) {
+  struct Case {
+    cluster::Layout layout;
+    int ranks_per_host, slow;
+  };
+  for (const Case& one : {Case{{.tp = 2, .cp = 2, .dp = 4}, 2, 5}, Case{{.tp = 2, .cp = 2, .dp = 6}, 8, 19},
+                          Case{{.tp = 4, .cp = 2, .dp = 2}, 8, 3}, Case{{.cp = 2, .dp = 6}, 4, 11},
+                          Case{{.tp = 2, .cp = 4, .dp = 2, .pp = 2}, 8, 6}})
+    for (const double factor : {1.3, 2.0})
+      for (const bool live : {false, true}) {
+        const synth::TelemetryShape shape{.layout = one.layout, .ranks_per_host = one.ranks_per_host, .jitter = 0.02};
+        std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(one.slow, one.slow + 1, factor), 200);
+        if (live) ThinForALook(snapshots, 150);
+        const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+        ASSERT_EQ(findings.size(), 1u) << one.slow << " " << factor << TextOf(findings);
+        EXPECT_THAT(NamesOf(findings[0]), ElementsAre(std::to_string(one.slow)));
+      }
+}
+
+TEST(SlowGroups, AreNamedWhereTheyMeetInSeveralGroups) {
+  const synth::TelemetryShape shape{.layout = {.tp = 2, .cp = 2, .dp = 4}, .ranks_per_host = 4, .jitter = 0.02};
+  const std::vector<Finding> host = Diagnose(shape, SlowRanks(0, 4, 1.3)), pair = Diagnose(shape, SlowRanks(4, 6, 1.3));
+  ASSERT_EQ(host.size(), 1u) << TextOf(host);
+  EXPECT_THAT(NamesOf(host[0]), ElementsAre("node0"));
+  ASSERT_EQ(pair.size(), 1u) << TextOf(pair);
+  EXPECT_THAT(NamesOf(pair[0]), ElementsAre("4", "5"));
+}
+
 TEST(SlowGroups, AreNotKnownOfAFewSteps) {
   const synth::TelemetryShape shape{.layout = {.tp = 8, .dp = 8}, .microbatches = 12};
   const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(Take(shape, "", 40)));
