@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "lockstep/detect/comm_hang.h"
 #include "lockstep/detect/look_back.h"
 #include "lockstep/detect/telemetry_job.h"
@@ -105,6 +107,21 @@ TEST(SlowGroups, AreNamedWhereTheyMeetInSeveralGroups) {
   EXPECT_THAT(NamesOf(host[0]), ElementsAre("node0"));
   ASSERT_EQ(pair.size(), 1u) << TextOf(pair);
   EXPECT_THAT(NamesOf(pair[0]), ElementsAre("4", "5"));
+}
+
+// What is lost of one group is made up for where it next meets others.
+TEST(SlowGroups, AreNamedWhereAFewRecordsAreLost) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 4, .cp = 2, .dp = 3}, .ranks_per_host = 4, .optimizer = Seconds{0}, .jitter = 0.1};
+  for (uint32_t seed = 1; seed <= 5; ++seed) {
+    std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(16, 20, 2), 300);
+    std::mt19937 chance(seed);
+    for (trace::TrailSnapshot& snapshot : snapshots)
+      std::erase_if(snapshot.ended, [&](const ls_record&) { return chance() % 4000 == 0; });
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << seed << TextOf(findings);
+    EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node4"));
+  }
 }
 
 TEST(SlowGroups, AreNotKnownOfAFewSteps) {
