@@ -36,6 +36,43 @@ TEST(SlowGroups, AreNamedWithTheirPriceLive) {
   }
 }
 
+// Of what groups take one collective of 4 to 32 is told, of that in which they meet every second, and few steps: the
+// slow ones' last ones of a step begin after others have come to where they meet.
+TEST(SlowGroups, AreNamedLiveByFewCollectivesAndFewSteps) {
+  struct Case {
+    cluster::Layout layout;
+    int microbatches;
+    double forward, factor;
+  };
+  for (const Case& one : {Case{{.tp = 2, .dp = 8}, 4, 0.03, 1.3}, Case{{.tp = 2, .dp = 8}, 12, 0.03, 1.2},
+                          Case{{.tp = 2, .dp = 8}, 16, 0.1, 1.3}, Case{{.tp = 2, .dp = 8, .pp = 2}, 4, 0.01, 1.5},
+                          Case{{.tp = 2, .dp = 8, .pp = 2}, 8, 0.01, 1.3}}) {
+    const synth::TelemetryShape shape{.layout = one.layout,
+                                      .microbatches = one.microbatches,
+                                      .forward = Seconds{one.forward},
+                                      .backward = Seconds{2 * one.forward}};
+    std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(8, 16, one.factor), 150);
+    ThinForALook(snapshots, 150);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << one.microbatches << " " << one.forward << " " << TextOf(findings);
+    EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node1"));
+  }
+}
+
+// In 7 or 8 steps one of two replicas whose steps differ is late in each, and in the mean by 19 and 35 %, as it
+// happens.
+TEST(SlowGroups, AreNoneWhereChanceIsEnough) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 8, .dp = 2}, .microbatches = 8, .forward = Seconds{0.2}, .backward = Seconds{0.4}};
+  for (const uint64_t seed : {78, 532}) {
+    std::vector<trace::TrailSnapshot> snapshots = Take(shape, "lengths:factor=0.3", 42, seed);
+    ThinForALook(snapshots, 150);
+    const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots)));
+    EXPECT_TRUE(diagnosis.findings.empty()) << TextOf(diagnosis.findings);
+    EXPECT_EQ(diagnosis.too_short, "");
+  }
+}
+
 // Each of its ranks is late by itself too where, as with the optimizer, the next collective is one of others.
 TEST(SlowGroups, AreNamedInPlaceOfEachOfTheirRanks) {
   const synth::TelemetryShape shape{.layout = {.tp = 8, .dp = 8}, .forward = Seconds{0.01}, .backward = Seconds{0.02}};
@@ -126,9 +163,9 @@ TEST(SlowGroups, AreNamedWhereAFewRecordsAreLost) {
 
 TEST(SlowGroups, AreNotKnownOfAFewSteps) {
   const synth::TelemetryShape shape{.layout = {.tp = 8, .dp = 8}, .microbatches = 12};
-  const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(Take(shape, "", 40)));
+  const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(Take(shape, "", 32)));
   EXPECT_TRUE(diagnosis.findings.empty()) << TextOf(diagnosis.findings);
-  EXPECT_THAT(diagnosis.too_short, HasSubstr("all ranks of a host are slow can't be told of fewer than 20"));
+  EXPECT_THAT(diagnosis.too_short, HasSubstr("all ranks of a host are slow can't be told of fewer than 6"));
 }
 
 }  // namespace
