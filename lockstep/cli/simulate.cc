@@ -240,7 +240,7 @@ void AddTelemetry(CLI::App& simulate, int& exit_code) {
   CLI::App* command = simulate.add_subcommand(
       "telemetry", "What the collectors of a large job would note, with planted faults: a file that diagnose reads");
   command->add_option("FILE", flags->out, "File to write; name it *.records")->required();
-  command->add_option("--layout", flags->layout, "Sizes of tp, pp, ep and dp")->capture_default_str();
+  command->add_option("--layout", flags->layout, "Sizes of tp, cp, pp, ep and dp")->capture_default_str();
   command->add_option("--ranks", flags->ranks, "All of them; dp follows from it where the layout has none");
   command->add_option("--seconds", flags->seconds, "Of the job")->check(Between(1e-3, 1e7))->capture_default_str();
   command->add_option("--ports", shape.ports, "Network ports of a rank")->capture_default_str();

@@ -24,13 +24,18 @@ using testing::Not;
 
 constexpr Seconds kLength{60};
 
-synth::TelemetryShape Shape(bool trees) {
-  return {.layout = {.tp = 2, .dp = 16, .pp = 2},
+struct Kind {
+  bool trees = false;  // gradients are reduced over trees
+  int cp = 1;
+};
+
+synth::TelemetryShape Shape(const Kind& kind) {
+  return {.layout = {.tp = 2, .cp = kind.cp, .dp = 16 / kind.cp, .pp = 2},
           .ports = 2,
           .ranks_per_host = 4,
           .forward = Seconds{0.1},
           .backward = Seconds{0.2},
-          .trees = trees,
+          .trees = kind.trees,
           .clock_offset = Seconds{0.5}};
 }
 
@@ -38,19 +43,20 @@ struct Case {
   std::string name;
   std::vector<std::string> faults;
   Syndrome syndrome;
-  std::set<std::string> truth;      // names of suspects, any of which is right
-  size_t most = 1;                  // of them in one finding
-  bool trees = false;               // gradients are reduced over trees
+  std::set<std::string> truth;  // names of suspects, any of which is right
+  size_t most = 1;              // of them in one finding
+  Kind kind = {};
   std::set<std::string> also = {};  // of further findings, whatever they are
 };
 
 void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
-std::vector<trace::TrailSnapshot> Snapshots(const std::vector<std::string>& faults, uint64_t seed, bool trees = false) {
+std::vector<trace::TrailSnapshot> Snapshots(const std::vector<std::string>& faults, uint64_t seed,
+                                            const Kind& kind = {}) {
   std::vector<synth::TelemetryFault> parsed;
   parsed.reserve(faults.size());
   for (const std::string& text : faults) parsed.push_back(synth::ParseTelemetryFault(text).value());
-  synth::Telemetry job = synth::Telemetry::Create(Shape(trees), parsed, seed).value();
+  synth::Telemetry job = synth::Telemetry::Create(Shape(kind), parsed, seed).value();
   job.Run(kLength);
   return job.Take();
 }
@@ -71,7 +77,7 @@ class Catalogue : public testing::TestWithParam<Case> {};
 TEST_P(Catalogue, TheTruthIsAmongTheFirstNamed) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     const std::vector<Finding> findings =
-        DiagnoseCommunication(trace::JoinTrails(Snapshots(GetParam().faults, seed, GetParam().trees))).findings;
+        DiagnoseCommunication(trace::JoinTrails(Snapshots(GetParam().faults, seed, GetParam().kind))).findings;
     ASSERT_FALSE(findings.empty()) << "seed " << seed;
     EXPECT_TRUE(HasTruth(findings.front(), GetParam())) << TextOf(findings);
     for (const Finding& finding : findings) {
@@ -85,7 +91,7 @@ TEST_P(Catalogue, TheTruthIsAmongTheFirstNamed) {
 // A fifth of the records lost, one rank's trail missing: perhaps nothing, but nobody wrong.
 TEST_P(Catalogue, LossWeakensAndNeverTurns) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
-    std::vector<trace::TrailSnapshot> snapshots = Snapshots(GetParam().faults, seed, GetParam().trees);
+    std::vector<trace::TrailSnapshot> snapshots = Snapshots(GetParam().faults, seed, GetParam().kind);
     std::mt19937 chance(static_cast<uint32_t>(seed));
     for (trace::TrailSnapshot& snapshot : snapshots)
       std::erase_if(snapshot.ended, [&](const ls_record&) { return chance() % 5 == 0; });
@@ -100,7 +106,7 @@ TEST_P(Catalogue, LossWeakensAndNeverTurns) {
 // As agents send it, and with far less still: perhaps nothing, but nobody wrong.
 TEST_P(Catalogue, ThinningWeakensAndNeverTurns) {
   for (const size_t most : {200, 60}) {
-    std::vector<trace::TrailSnapshot> snapshots = Snapshots(GetParam().faults, 1, GetParam().trees);
+    std::vector<trace::TrailSnapshot> snapshots = Snapshots(GetParam().faults, 1, GetParam().kind);
     for (trace::TrailSnapshot& snapshot : snapshots) trace::Thin(snapshot, 0, most);
     for (const Finding& finding : DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings) {
       EXPECT_TRUE(!finding.certain || HasTruth(finding, GetParam()) || IsOther(finding, GetParam()))
@@ -418,6 +424,44 @@ INSTANTIATE_TEST_SUITE_P(
              Syndrome::kNonCommunicationSlow,
              {"node3", "12", "14"},
              2},
+        // Who waits for one in a tensor-parallel pair comes late to those that share a context.
+        Case{"slow_rank_that_shares_a_context",
+             {"slow_rank:rank=13,factor=1.3"},
+             Syndrome::kNonCommunicationSlow,
+             {"13"},
+             1,
+             {.cp = 2}},
+        Case{"two_slow_ranks_that_share_contexts",
+             {"slow_rank:rank=13,factor=1.3", "slow_rank:rank=37,factor=1.4"},
+             Syndrome::kNonCommunicationSlow,
+             {"13", "37"},
+             1,
+             {.cp = 2}},
+        Case{"slow_tensor_group_that_shares_a_context",
+             {"slow_rank:rank=12,factor=1.3", "slow_rank:rank=13,factor=1.3"},
+             Syndrome::kNonCommunicationSlow,
+             {"12", "13"},
+             2,
+             {.cp = 2}},
+        Case{"slow_context_group",
+             {"slow_rank:rank=13,factor=1.3", "slow_rank:rank=15,factor=1.3"},
+             Syndrome::kNonCommunicationSlow,
+             {"13", "15"},
+             2,
+             {.cp = 2}},
+        Case{"slow_host_of_contexts",
+             {"slow_rank:rank=12,factor=1.3", "slow_rank:rank=13,factor=1.3", "slow_rank:rank=14,factor=1.3",
+              "slow_rank:rank=15,factor=1.3"},
+             Syndrome::kNonCommunicationSlow,
+             {"node3"},
+             1,
+             {.cp = 2}},
+        Case{"slow_link_between_contexts",
+             {"slow_link:rank=10,peer=12,factor=20"},
+             Syndrome::kCommunicationSlow,
+             {"10<->12"},
+             3,
+             {.cp = 2}},
         Case{"slow_rank_among_irregularities",
              {"slow_rank:rank=13,factor=1.5", "gc", "lengths:factor=0.1", "checkpoint:every=25,seconds=2"},
              Syndrome::kNonCommunicationSlow,
@@ -444,20 +488,20 @@ INSTANTIATE_TEST_SUITE_P(
              Syndrome::kCommunicationSlow,
              {"node0+node1"},
              1,
-             true},
+             {.trees = true}},
         Case{"slow_block_in",
              {"slow_block_in:rank=0,peer=7,factor=20"},
              Syndrome::kCommunicationSlow,
              {"node0+node1"},
              1,
-             true},
+             {.trees = true}},
         Case{"slow_node", {"slow_block:rank=20,peer=23,factor=20"}, Syndrome::kCommunicationSlow, {"node5"}, 3},
         Case{"slow_rank_and_link",
              {"slow_rank:rank=20,factor=1.3", "slow_link:rank=10,peer=12,factor=20"},
              Syndrome::kNonCommunicationSlow,
              {"20"},
              3,
-             false,
+             {},
              {"10<->12"}},
         Case{"stopped", {"stopped:rank=17,from=20"}, Syndrome::kNonCommunicationHang, {"17"}},
         Case{"stopped_before_the_first_collective", {"stopped:rank=17"}, Syndrome::kNonCommunicationHang, {"17"}},

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -13,7 +12,6 @@
 namespace lockstep::detect {
 namespace {
 
-constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMostLost = 1000;  // one of so many
 
 }  // namespace
@@ -52,36 +50,34 @@ size_t CountHosts(const trace::Communicator& communicator, const trace::CommLog&
   return hosts.size();
 }
 
-std::vector<int64_t> SharedWork::BeyondOf(const Round& round) const {
-  std::vector<int64_t> took, places;
-  for (const Part& part : round.parts) {
-    const auto own = of_ranks_.find(part.rank);
-    const auto then = own == of_ranks_.end() ? Thens::const_iterator() : own->second.then.find(round.communicator);
-    const bool is_known = own != of_ranks_.end() && then != own->second.then.end();
-    places.push_back(is_known ? then->second.place : kNone);
-    took.push_back(is_known ? own->second.sum - then->second.sum : 0);
+// Also where it is the first and nobody knows since when they differ. Else those whom several communicators make even
+// would be so by each since another moment, and stay apart by as much.
+SharedWork::Compared SharedWork::MakeEven(const Round& round) {
+  std::vector<int64_t> sums;
+  for (const Part& part : round.parts) sums.push_back(of_ranks_[part.rank].sum);
+  const int64_t usual = LowerMedian(sums);
+  const auto [even, is_first] = even_at_.try_emplace(round.communicator, usual);
+  Compared compared{std::vector<int64_t>(round.parts.size()), usual - std::exchange(even->second, usual)};
+  for (size_t i = 0; i < round.parts.size(); ++i) {
+    OfRank& own = of_ranks_[round.parts[i].rank];
+    if (!is_first && own.has_met) compared.beyond_ns[i] = sums[i] - usual;
+    own.has_met = true;
+    own.sum = usual;
   }
-  const int64_t newest = std::ranges::max(places);  // of others the record of that round is lost
-  std::vector<int64_t> known;
-  for (size_t i = 0; i < took.size(); ++i)
-    if (places[i] == newest) known.push_back(took[i]);  // 0 of all, where none is
-  const int64_t usual = LowerMedian(std::move(known));
-  for (size_t i = 0; i < took.size(); ++i) took[i] = places[i] == newest ? took[i] - usual : 0;
-  return took;
+  return compared;
 }
 
-std::vector<int64_t> SharedWork::Add(const Round& round, int64_t alone_ns) {
-  std::vector<int64_t> beyond(round.parts.size());
-  if (meets_[round.communicator]) beyond = BeyondOf(round);
-  for (size_t i = 0; i < beyond.size(); ++i) {
-    OfRank& own = of_ranks_[round.parts[i].rank];
-    const auto [then, is_first] = own.then.try_emplace(round.communicator);
+SharedWork::Compared SharedWork::Add(const Round& round, int64_t alone_ns) {
+  Compared compared;
+  if (meets_[round.communicator]) compared = MakeEven(round);
+  for (const Part& part : round.parts) {
+    OfRank& own = of_ranks_[part.rank];
+    own.sum += alone_ns * round.stands_for;
+    const auto [place, is_first] = own.places.try_emplace(round.communicator, round.place);
     added_ += 1;
-    if (!is_first) lost_ += round.place - then->second.place - 1;
-    own.sum += alone_ns * round.stands_for - beyond[i];
-    then->second = {own.sum, round.place};
+    if (!is_first) lost_ += round.place - std::exchange(place->second, round.place) - 1;
   }
-  return beyond;
+  return compared;
 }
 
 bool SharedWork::IsWhole() const { return kMostLost * lost_ <= added_; }

@@ -23,34 +23,37 @@ size_t CountHosts(const trace::Communicator& communicator, const trace::CommLog&
 
 // What the members of a collective took alike before it: nobody among them waited for it. But where each of them then
 // meets members of other such groups, as tensor-parallel ranks of one host meet other replicas, those wait for all of
-// them. Not among stages of a pipeline, which differ by design. Rounds come in the order in which they began.
+// them. Not among stages of a pipeline, which differ by design. Rounds come in the order of ranks (round_order.h): else
+// what a rank took would count in a round that it came to before.
 class SharedWork {
  public:
   // By communicator: whether its members are alike.
   explicit SharedWork(std::vector<bool> alike) : meets_(std::move(alike)) {}
 
-  // Before this round its members were by themselves for at least `alone_ns`, all of them. Returns of each part by how
-  // much longer than of the others what its groups took alike was, since the communicator's round before: ns. From now
-  // on all are even. 0: that of the others, or not known.
-  std::vector<int64_t> Add(const Round& round, int64_t alone_ns);
+  struct Compared {
+    std::vector<int64_t> beyond_ns;  // of each part: by how much longer than usual; 0: not, or not known. Empty: it is
+    int64_t usual_ns = 0;            // not compared. 0: nothing is told of what they took
+  };
+  // Before this round its members were by themselves for at least `alone_ns`, all of them. Returns what their groups
+  // took alike since the communicator's round before; what was compared elsewhere meanwhile is no longer beyond. From
+  // now on all are even.
+  Compared Add(const Round& round, int64_t alone_ns);
   // Hardly a round is lost. Else groups differ by what is lost of them.
   bool IsWhole() const;
 
  private:
-  struct Then {
-    int64_t sum = 0, place = 0;  // the latter: Round::place
-  };
-  using Thens = absl::flat_hash_map<uint32_t, Then>;
   struct OfRank {
-    int64_t sum = 0;  // of what its groups took alike
-    Thens then;       // at the newest round of a communicator
+    int64_t sum = 0;       // of what its groups took alike; what it took beyond others is taken out where they meet
+    bool has_met = false;  // others, with whom it is even since
+    absl::flat_hash_map<uint32_t, int64_t> places;  // of the newest round of a communicator: Round::place
   };
 
-  std::vector<int64_t> BeyondOf(const Round& round) const;
+  Compared MakeEven(const Round& round);
 
   std::vector<bool> meets_;  // by communicator: whether what its members took is compared
   absl::flat_hash_map<int, OfRank> of_ranks_;
-  int64_t added_ = 0, lost_ = 0;  // parts of rounds
+  absl::flat_hash_map<uint32_t, int64_t> even_at_;  // by communicator: the sum of all its members, at its newest round
+  int64_t added_ = 0, lost_ = 0;                    // parts of rounds
 };
 
 }  // namespace lockstep::detect

@@ -11,7 +11,8 @@
 namespace lockstep::detect {
 
 // What the members of a collective take alike before it, say tensor-parallel ranks of one host, is compared where each
-// of them meets members of other such groups. Slow is who takes longer there nearly every time.
+// of them meets members of other such groups. Slow is who takes longer there nearly every time, and by more than chance
+// makes (late_ranks.h).
 struct SlowGroup {
   std::set<int> ranks;
   incident::Finding finding;

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "lockstep/detect/comm_hang.h"
 #include "lockstep/detect/look_back.h"
 #include "lockstep/detect/telemetry_job.h"
@@ -31,6 +33,43 @@ TEST(SlowGroups, AreNamedWithTheirPriceLive) {
     ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
     EXPECT_EQ(NamesOf(findings[0]), std::vector<std::string>{"node1"});
     EXPECT_NEAR(findings[0].price.share, lost, 0.15 * lost) << TextOf(findings);
+  }
+}
+
+// Of what groups take one collective of 4 to 32 is told, of that in which they meet every second, and few steps: the
+// slow ones' last ones of a step begin after others have come to where they meet.
+TEST(SlowGroups, AreNamedLiveByFewCollectivesAndFewSteps) {
+  struct Case {
+    cluster::Layout layout;
+    int microbatches;
+    double forward, factor;
+  };
+  for (const Case& one : {Case{{.tp = 2, .dp = 8}, 4, 0.03, 1.3}, Case{{.tp = 2, .dp = 8}, 12, 0.03, 1.2},
+                          Case{{.tp = 2, .dp = 8}, 16, 0.1, 1.3}, Case{{.tp = 2, .dp = 8, .pp = 2}, 4, 0.01, 1.5},
+                          Case{{.tp = 2, .dp = 8, .pp = 2}, 8, 0.01, 1.3}}) {
+    const synth::TelemetryShape shape{.layout = one.layout,
+                                      .microbatches = one.microbatches,
+                                      .forward = Seconds{one.forward},
+                                      .backward = Seconds{2 * one.forward}};
+    std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(8, 16, one.factor), 150);
+    ThinForALook(snapshots, 150);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << one.microbatches << " " << one.forward << " " << TextOf(findings);
+    EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node1"));
+  }
+}
+
+// In 7 or 8 steps one of two replicas whose steps differ is late in each, and in the mean by 19 and 35 %, as it
+// happens.
+TEST(SlowGroups, AreNoneWhereChanceIsEnough) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 8, .dp = 2}, .microbatches = 8, .forward = Seconds{0.2}, .backward = Seconds{0.4}};
+  for (const uint64_t seed : {78, 532}) {
+    std::vector<trace::TrailSnapshot> snapshots = Take(shape, "lengths:factor=0.3", 42, seed);
+    ThinForALook(snapshots, 150);
+    const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots)));
+    EXPECT_TRUE(diagnosis.findings.empty()) << TextOf(diagnosis.findings);
+    EXPECT_EQ(diagnosis.too_short, "");
   }
 }
 
@@ -77,11 +116,56 @@ TEST(SlowGroups, AreNamedWithoutThoseThatWaitForThem) {
     }
 }
 
+// Ranks meet in one group and then in another: who waits for a slow one in the first comes late to the second, where
+// others have come before it.
+TEST(SlowGroups, AreNotThoseWhoWaitForASlowRank) {
+  struct Case {
+    cluster::Layout layout;
+    int ranks_per_host, slow;
+  };
+  for (const Case& one : {Case{{.tp = 2, .cp = 2, .dp = 4}, 2, 5}, Case{{.tp = 2, .cp = 2, .dp = 6}, 8, 19},
+                          Case{{.tp = 4, .cp = 2, .dp = 2}, 8, 3}, Case{{.cp = 2, .dp = 6}, 4, 11},
+                          Case{{.tp = 2, .cp = 4, .dp = 2, .pp = 2}, 8, 6}})
+    for (const double factor : {1.3, 2.0})
+      for (const bool live : {false, true}) {
+        const synth::TelemetryShape shape{.layout = one.layout, .ranks_per_host = one.ranks_per_host, .jitter = 0.02};
+        std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(one.slow, one.slow + 1, factor), 200);
+        if (live) ThinForALook(snapshots, 150);
+        const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+        ASSERT_EQ(findings.size(), 1u) << one.slow << " " << factor << TextOf(findings);
+        EXPECT_THAT(NamesOf(findings[0]), ElementsAre(std::to_string(one.slow)));
+      }
+}
+
+TEST(SlowGroups, AreNamedWhereTheyMeetInSeveralGroups) {
+  const synth::TelemetryShape shape{.layout = {.tp = 2, .cp = 2, .dp = 4}, .ranks_per_host = 4, .jitter = 0.02};
+  const std::vector<Finding> host = Diagnose(shape, SlowRanks(0, 4, 1.3)), pair = Diagnose(shape, SlowRanks(4, 6, 1.3));
+  ASSERT_EQ(host.size(), 1u) << TextOf(host);
+  EXPECT_THAT(NamesOf(host[0]), ElementsAre("node0"));
+  ASSERT_EQ(pair.size(), 1u) << TextOf(pair);
+  EXPECT_THAT(NamesOf(pair[0]), ElementsAre("4", "5"));
+}
+
+// What is lost of one group is made up for where it next meets others.
+TEST(SlowGroups, AreNamedWhereAFewRecordsAreLost) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 4, .cp = 2, .dp = 3}, .ranks_per_host = 4, .optimizer = Seconds{0}, .jitter = 0.1};
+  for (uint32_t seed = 1; seed <= 5; ++seed) {
+    std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(16, 20, 2), 300);
+    std::mt19937 chance(seed);
+    for (trace::TrailSnapshot& snapshot : snapshots)
+      std::erase_if(snapshot.ended, [&](const ls_record&) { return chance() % 4000 == 0; });
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << seed << TextOf(findings);
+    EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node4"));
+  }
+}
+
 TEST(SlowGroups, AreNotKnownOfAFewSteps) {
   const synth::TelemetryShape shape{.layout = {.tp = 8, .dp = 8}, .microbatches = 12};
-  const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(Take(shape, "", 40)));
+  const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(Take(shape, "", 32)));
   EXPECT_TRUE(diagnosis.findings.empty()) << TextOf(diagnosis.findings);
-  EXPECT_THAT(diagnosis.too_short, HasSubstr("all ranks of a host are slow can't be told of fewer than 20"));
+  EXPECT_THAT(diagnosis.too_short, HasSubstr("all ranks of a host are slow can't be told of fewer than 6"));
 }
 
 }  // namespace

@@ -14,12 +14,12 @@ namespace lockstep::detect {
 
 // Faults as `simulate telemetry` takes them, with blanks between them.
 inline std::vector<trace::TrailSnapshot> Take(const synth::TelemetryShape& shape, const std::string& faults,
-                                              double seconds) {
+                                              double seconds, uint64_t seed = 1) {
   const std::vector<std::string> texts = absl::StrSplit(faults, ' ', absl::SkipEmpty());
   std::vector<synth::TelemetryFault> parsed;
   parsed.reserve(texts.size());
   for (const std::string& text : texts) parsed.push_back(synth::ParseTelemetryFault(text).value());
-  synth::Telemetry job = synth::Telemetry::Create(shape, parsed, 1).value();
+  synth::Telemetry job = synth::Telemetry::Create(shape, parsed, seed).value();
   job.Run(Seconds{seconds});
   return job.Take();
 }

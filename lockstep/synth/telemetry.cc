@@ -44,8 +44,8 @@ absl::Status CheckFault(const TelemetryFault& fault, const TelemetryShape& shape
                            fault.from.value);
   const bool of_gradients = fault.kind == FaultKind::kLostMessage || fault.kind == FaultKind::kDeadlock ||
                             fault.kind == FaultKind::kMismatch || fault.kind == FaultKind::kSkipped;
-  if (of_gradients && shape.layout.dp < 2)
-    return InvalidArgument("fault {}: strikes where gradients are reduced; expected dp of at least 2", name);
+  if (of_gradients && shape.layout.Size(Dimension::kDpCp) < 2)
+    return InvalidArgument("fault {}: strikes where gradients are reduced; expected cp or dp of at least 2", name);
   const bool needs_every = fault.kind == FaultKind::kCheckpoint || fault.kind == FaultKind::kEvaluation;
   if (needs_every && fault.every.value <= 0) return InvalidArgument("fault {}: needs every, in seconds, above 0", name);
   return absl::OkStatus();
@@ -55,8 +55,7 @@ absl::Status CheckFault(const TelemetryFault& fault, const TelemetryShape& shape
 
 absl::Status TelemetryShape::Validate() const {
   LS_RETURN_IF_ERROR(layout.Validate());
-  if (layout.cp != 1 || layout.vpp != 1)
-    return InvalidArgument("telemetry is made for cp 1 and vpp 1, found cp {} and vpp {}", layout.cp, layout.vpp);
+  if (layout.vpp != 1) return InvalidArgument("telemetry is made for vpp 1, found {}", layout.vpp);
   if (layout.WorldSize() < 2) return InvalidArgument("telemetry needs at least 2 ranks, found 1");
   for (const auto& [name, value] :
        {std::pair{"ports", ports}, {"ranks per host", ranks_per_host}, {"microbatches", microbatches}})
@@ -114,10 +113,11 @@ Telemetry::Job::Job(const TelemetryShape& shape, const std::vector<TelemetryFaul
   all.reserve(ranks_.size());
   for (size_t i = 0; i < ranks_.size(); ++i) all.emplace_back(static_cast<int>(i));
   AddGroups(kWorld, {all});
-  AddGroups(kData, layout.Groups(Dimension::kDp));
+  AddGroups(kData, layout.Groups(Dimension::kDpCp));
   AddGroups(kTensor, layout.Groups(Dimension::kTp));
   AddGroups(kPipeline, layout.Groups(Dimension::kPp));
   AddGroups(kExpert, layout.Groups(Dimension::kEp));
+  AddGroups(kContext, layout.Groups(Dimension::kCp));
   OrderSchedule();
 }
 
@@ -247,10 +247,12 @@ void Telemetry::Job::Microbatch(int stage, const Compute& compute) {
     if (exists(from)) Receive(rank, compute);
     Work(rank, (compute.forward ? shape_.forward : shape_.backward) * length_[ranks_[rank].replica]);
   }
-  for (const Kind kind : {kTensor, kExpert})
+  const uint8_t of_context = compute.forward ? LS_ALL_GATHER : LS_REDUCE_SCATTER;
+  for (const auto& [kind, function] :
+       {std::pair<Kind, uint8_t>{kTensor, LS_ALL_REDUCE}, {kContext, of_context}, {kExpert, LS_ALL_TO_ALL}})
     for (const size_t group : of_kind_[kind])
       if (const size_t first = groups_[group].members.front(); std::binary_search(ranks.begin(), ranks.end(), first))
-        Collective(groups_[group], kind == kTensor ? LS_ALL_REDUCE : LS_ALL_TO_ALL, shape_.activations);
+        Collective(groups_[group], function, shape_.activations);
   if (exists(to))
     for (const size_t rank : ranks) Send(rank, compute);
 }

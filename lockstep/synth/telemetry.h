@@ -1,11 +1,13 @@
 // What the collectors of a large job would have noted: snapshots of trails (trace/trail_file.h) of a job that never
 // ran, with known faults and the irregularities of healthy jobs. For whoever detects, to be held against.
 //
-// A rank runs its pipeline schedule (1F1B): receives, computes, all-reduces over its tensor-parallel group, exchanges
-// tokens where there are experts, sends; then reduces gradients over its data-parallel group, all ranks agree on their
-// norm, and parameters are gathered. Collectives end once all have come and their slowest edge has carried its share:
-// rings over all ports of a rank (or trees). Inside of a host no network has a part in them, so there are no messages
-// to tell of. Deterministic in (shape, faults, seed). Not thread-safe. Cost: about 0.2 us per record.
+// A rank runs its pipeline schedule (1F1B): receives, computes, all-reduces over its tensor-parallel group, gathers
+// keys and values over its context-parallel group (backward: reduces theirs), exchanges tokens where there are experts,
+// sends; then reduces gradients over its data-parallel group, which those that share a context are of too, all ranks
+// agree on their norm, and parameters are gathered. Collectives end once all have come and their slowest edge has
+// carried its share: rings over all ports of a rank (or trees). Inside of a host no network has a part in them, so
+// there are no messages to tell of. Deterministic in (shape, faults, seed). Not thread-safe. Cost: about 0.2 us per
+// record.
 //
 //   LS_ASSIGN_OR_RETURN(Telemetry job, Telemetry::Create({.layout = {.tp = 8, .dp = 16}}, faults, 1));
 //   job.Run(Seconds{10});
@@ -27,7 +29,7 @@ namespace lockstep::synth {
 inline constexpr Nanos kTelemetryBegin{1'760'000'000'000'000'000};  // of the job, wall time
 
 struct TelemetryShape {
-  cluster::Layout layout{.dp = 8};  // cp and vpp of 1
+  cluster::Layout layout{.dp = 8};  // vpp of 1
   int ports = 1;                    // network ports of a rank
   int ranks_per_host = 8;
   int microbatches = 4;                  // per step

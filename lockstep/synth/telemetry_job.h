@@ -23,7 +23,7 @@ class Telemetry::Job {
   std::vector<TelemetryFault> Unmet() const;
 
  private:
-  enum Kind : uint8_t { kWorld, kData, kTensor, kPipeline, kExpert, kKinds };
+  enum Kind : uint8_t { kWorld, kData, kTensor, kPipeline, kExpert, kContext, kKinds };
   struct Group {
     uint64_t id;
     Kind kind;

@@ -291,7 +291,8 @@ void Telemetry::Job::LoseMessage(const Group& group, uint8_t function, Bytes byt
 // ---- what collectors would have left ----
 
 std::vector<ls_communicator> Telemetry::Job::CommunicatorsOf(const Rank& rank) const {
-  static constexpr std::array kNames = {"world", "data parallel", "tensor parallel", "pipeline", "experts"};
+  static constexpr std::array kNames = {"world",    "data parallel", "tensor parallel",
+                                        "pipeline", "experts",       "context parallel"};
   std::vector<ls_communicator> all;
   for (size_t kind = 0; kind < kKinds; ++kind) {
     if (rank.group[kind] < 0) continue;

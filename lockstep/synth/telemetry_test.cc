@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <map>
+#include <set>
 
 #include "lockstep/trace/trails.h"
 
@@ -61,6 +62,26 @@ TEST(Telemetry, ACollectiveEndsWhenAllHaveCome) {
       EXPECT_LT(part->created_ns + part->duration_ns, last + 200'000'000);
     }
   }
+}
+
+// Keys and values of each microbatch, forward and backward; gradients are those of all that share a context too.
+TEST(Telemetry, RanksShareContexts) {
+  const TelemetryShape shape{.layout = {.tp = 2, .cp = 2, .dp = 3, .pp = 2}, .microbatches = 3};
+  const trace::CommLog log = trace::JoinTrails(Snapshots(shape));
+  std::map<std::string, std::set<std::vector<int>>> groups;
+  for (const trace::Communicator& one : log.communicators) groups[one.description].insert(one.ranks);
+  EXPECT_EQ(groups["context parallel"].size(), 12u);
+  EXPECT_TRUE(groups["context parallel"].contains({9, 11}));
+  EXPECT_EQ(groups["data parallel"].size(), 4u);
+  EXPECT_TRUE(groups["data parallel"].contains({1, 3, 5, 7, 9, 11}));
+  std::map<std::string, std::map<std::string, int>> functions;  // of rank 9, by group
+  for (const trace::CommOp& op : log.ops)
+    if (op.rank == 9 && op.direction == trace::Direction::kCollective)
+      ++functions[log.communicators[op.communicator].description][log.functions[op.function]];
+  const int steps = functions["world"]["all_reduce"];
+  EXPECT_GT(steps, 2);
+  EXPECT_EQ(functions["context parallel"],
+            (std::map<std::string, int>{{"all_gather", 3 * steps}, {"reduce_scatter", 3 * steps}}));
 }
 
 // All but waiting: what a rank that computes as long as all others, and waits in a pipeline, did by itself.
@@ -176,10 +197,11 @@ TEST(Telemetry, NamesWhatIsWrong) {
     return std::string(Message(Telemetry::Create(shape, Faults(faults), 1).status()));
   };
   EXPECT_THAT(error({.layout = {.dp = 1}}, {}), HasSubstr("at least 2 ranks"));
-  EXPECT_THAT(error({.layout = {.cp = 2, .dp = 2}}, {}), HasSubstr("cp 1"));
+  EXPECT_THAT(error({.layout = {.dp = 2, .pp = 2, .vpp = 2}}, {}), HasSubstr("vpp 1, found 2"));
   EXPECT_THAT(error({.layout = {.dp = 2}, .forward = Seconds{-5}}, {}), HasSubstr("forward must be 0 to"));
   EXPECT_THAT(error({.layout = {.dp = 2}, .forward = Seconds{0}, .backward = Seconds{0}}, {}), HasSubstr("some time"));
-  EXPECT_THAT(error({.layout = {.tp = 4}}, {"skipped"}), HasSubstr("dp of at least 2"));
+  EXPECT_THAT(error({.layout = {.tp = 4}}, {"skipped"}), HasSubstr("cp or dp of at least 2"));
+  EXPECT_EQ(error({.layout = {.tp = 2, .cp = 2}}, {"skipped"}), "");
   EXPECT_EQ(error(kShape, {"slow_rank:rank=16"}), "fault slow_rank: rank is 16, expected 0 to 15");
   EXPECT_THAT(error(kShape, {"slow_link:rank=1"}), HasSubstr("expected another rank"));
   EXPECT_THAT(error(kShape, {"slow_sender:port=2"}), HasSubstr("expected 0 to 1"));
