@@ -136,7 +136,8 @@ absl::StatusOr<int> Update(const UpdateFlags& flags) {
   const auto version = node::AskWatched(run_dir, request);
   LS_RETURN_IF_ERROR(version.status());
   const int exit_code = Print(Await(run_dir, *version), flags, from);
-  if (const std::string why = WayBack(run_dir); !flags.json && !why.empty()) fmt::print("version 0: {}\n", Clean(why));
+  if (flags.json) return exit_code;
+  if (const std::string why = WayBack(run_dir); !why.empty()) fmt::print("version 0: {}\n", Clean(why));
   return exit_code;
 }
 

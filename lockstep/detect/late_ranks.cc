@@ -120,8 +120,10 @@ std::vector<Meeting> NewestSteps(const std::vector<Meeting>& all) {
 class Steps {
  public:
   explicit Steps(const std::vector<Meeting>& all) : steps_(NewestSteps(all)) {
-    for (const Meeting& step : steps_) sum_ += step;
-    for (const Meeting& step : steps_) compared_ += step.is_told;
+    for (const Meeting& step : steps_) {
+      sum_ += step;
+      compared_ += step.is_told;
+    }
   }
 
   size_t compared() const { return compared_; }
@@ -184,8 +186,9 @@ LateRanks FindLateRanks(const trace::CommLog& log, const Rounds& rounds, const s
       variances += steps.Variance();
       of_ranks.emplace_back(rank, std::move(steps));
     }
+    if (of_ranks.empty()) continue;
+    const double variance = variances / static_cast<double>(of_ranks.size());
     for (const auto& [rank, steps] : of_ranks) {
-      const double variance = variances / static_cast<double>(of_ranks.size());
       if (std::min(steps.share(), steps.waited()) < thresholds.slow_share ||
           !steps.IsLateOften(thresholds.slow_share / 2) || !IsBeyondChance(steps, variance, thresholds))
         continue;

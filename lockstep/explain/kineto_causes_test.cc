@@ -162,6 +162,27 @@ TEST(OneSegment, ThatEndsTheStepLateIsNoLoadingOfData) {
   EXPECT_NEAR(causes[0].gain_s, 0.004, 0.0005);
 }
 
+// That compute in one stream and all-reduce over all of them in another, without ops.
+std::vector<trace::KinetoRank> RanksThatReduce(int count) {
+  std::vector<int> all(static_cast<size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<trace::KinetoRank> ranks(all.size());
+  for (const int rank : all) {
+    trace::KinetoRank& one = ranks[static_cast<size_t>(rank)];
+    one.rank = rank;
+    one.world_size = count;
+    one.streams = {"device 0 stream 7", "device 0 stream 20"};
+    one.groups = {{"0", "default_pg", all}};
+    one.collectives = {{"allreduce", 0, -1, 8, 8, -1, false}};
+  }
+  return ranks;
+}
+
+void OrderOps(std::vector<trace::KinetoRank>& ranks) {
+  for (trace::KinetoRank& rank : ranks)
+    std::ranges::stable_sort(rank.ops, {}, [](const trace::DeviceOp& op) { return std::pair(op.stream, op.begin_ns); });
+}
+
 // Where a host pauses, in two of the segments of a step.
 enum class PausedAt { kNever, kWithin, kCut };
 
@@ -171,16 +192,8 @@ enum class PausedAt { kNever, kWithin, kCut };
 std::vector<trace::KinetoRank> Reduced(PausedAt paused) {
   constexpr int kRanks = 4, kSegments = 6;
   constexpr int64_t kUs = 1'000, kMs = 1'000'000;
-  std::vector<trace::KinetoRank> ranks(kRanks);
+  std::vector<trace::KinetoRank> ranks = RanksThatReduce(kRanks);
   std::vector<int64_t> now(kRanks, 0), begins(kRanks);
-  for (int rank = 0; rank < kRanks; ++rank) {
-    trace::KinetoRank& one = ranks[static_cast<size_t>(rank)];
-    one.rank = rank;
-    one.world_size = kRanks;
-    one.streams = {"device 0 stream 7", "device 0 stream 20"};
-    one.groups = {{"0", "default_pg", {0, 1, 2, 3}}};
-    one.collectives = {{"allreduce", 0, -1, 8, 8, -1, false}};
-  }
   const auto compute = [&](size_t rank, int64_t length, int64_t pause) {
     const int64_t begin = now[rank] + pause;
     ranks[rank].ops.push_back({begin, length, begin - 5 * kUs, 0, trace::kNoIndex});
@@ -211,8 +224,7 @@ std::vector<trace::KinetoRank> Reduced(PausedAt paused) {
       ranks[rank].steps.push_back({step, begins[rank] - 10 * kUs, now[rank] - begins[rank]});
     }
   }
-  for (trace::KinetoRank& rank : ranks)
-    std::ranges::stable_sort(rank.ops, {}, [](const trace::DeviceOp& op) { return std::pair(op.stream, op.begin_ns); });
+  OrderOps(ranks);
   return ranks;
 }
 
@@ -242,16 +254,8 @@ TEST(TwoPausesOfAStep, AreSeenBehindTheLaunchOfAnAllReduce) { CheckTwoPauses(Pau
 std::vector<trace::KinetoRank> ReducedOnce(double slower, int64_t pause) {
   constexpr int kRanks = 8;
   constexpr int64_t kUs = 1'000, kMs = 1'000'000;
-  std::vector<trace::KinetoRank> ranks(kRanks);
+  std::vector<trace::KinetoRank> ranks = RanksThatReduce(kRanks);
   std::vector<int64_t> now(kRanks, 0), begins(kRanks);
-  for (int rank = 0; rank < kRanks; ++rank) {
-    trace::KinetoRank& one = ranks[static_cast<size_t>(rank)];
-    one.rank = rank;
-    one.world_size = kRanks;
-    one.streams = {"device 0 stream 7", "device 0 stream 20"};
-    one.groups = {{"0", "default_pg", {0, 1, 2, 3, 4, 5, 6, 7}}};
-    one.collectives = {{"allreduce", 0, -1, 8, 8, -1, false}};
-  }
   const auto compute = [&](size_t rank, int64_t length, int64_t after = 0) {
     ranks[rank].ops.push_back({now[rank] + after, length, now[rank] + after - 5 * kUs, 0, trace::kNoIndex});
     now[rank] += after + length;
@@ -281,8 +285,7 @@ std::vector<trace::KinetoRank> ReducedOnce(double slower, int64_t pause) {
       ranks[rank].steps.push_back({step, begins[rank] - 10 * kUs, now[rank] - begins[rank]});
     }
   }
-  for (trace::KinetoRank& rank : ranks)
-    std::ranges::stable_sort(rank.ops, {}, [](const trace::DeviceOp& op) { return std::pair(op.stream, op.begin_ns); });
+  OrderOps(ranks);
   return ranks;
 }
 

@@ -142,8 +142,7 @@ TimelineChoice ChooseSlices(const trace::TracedJob& job, const WhatIf& analysis,
   if (!of_steps.empty() || !of_dps.empty())
     choice.left_out = fmt::format(
         "timelines have {}{}{} only, the slowest and those nearest to the median, for a browser to hold them: all "
-        "would be "
-        "{} slices; --steps chooses other steps, --whole-timelines writes all",
+        "would be {} slices; --steps chooses other steps, --whole-timelines writes all",
         of_steps, of_steps.empty() || of_dps.empty() ? "" : " and ", of_dps, slices);
   return choice;
 }

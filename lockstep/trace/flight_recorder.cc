@@ -331,7 +331,7 @@ class Collector {
   // of what is counted.
   static bool LacksEnded(const std::set<int64_t>& records, const Json& dump) {
     if (records.empty()) return false;
-    if (*records.rbegin() - *records.begin() >= static_cast<int64_t>(records.size())) return true;
+    if (HasGaps(records)) return true;
     const Json& status = At(dump, "pg_status");
     return status.is_object() && std::any_of(status.begin(), status.end(), [](const Json& counts) {
              return CountAt(counts, "last_completed_collective") > 0;

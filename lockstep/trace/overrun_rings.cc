@@ -35,11 +35,15 @@ bool TellsAllUnderWay(const Json& dump) {
 
 }  // namespace
 
+bool HasGaps(const std::set<int64_t>& records) {
+  return *records.rbegin() - *records.begin() >= static_cast<int64_t>(records.size());
+}
+
 void OverrunRings::Take(int rank, const Json& dump, const std::set<int64_t>& records, bool none_ended) {
   const size_t count = records.size();
   longest_ = std::max(longest_, count);
   if (records.empty()) return;
-  lacks_ = lacks_ || *records.rbegin() - *records.begin() >= static_cast<int64_t>(count);
+  lacks_ = lacks_ || HasGaps(records);
   if (*records.begin() <= 0) return;
   shortest_ = std::min(shortest_, count);
   if (none_ended && !TellsAllUnderWay(dump)) open_.insert(rank);

@@ -12,6 +12,9 @@
 
 namespace lockstep::trace {
 
+// Of the records of a dump, at least one: some in between are left out.
+bool HasGaps(const std::set<int64_t>& records);
+
 class OverrunRings {
  public:
   // `records`: what the dump of a rank has. `none_ended`: of what it tells.
