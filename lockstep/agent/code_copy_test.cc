@@ -132,6 +132,24 @@ TEST_F(CodeCopy, TellsLinkedProgramsByTheirTimes) {
   EXPECT_NE(look(4).hash, before);
 }
 
+// An update that a coordinator was asked for: it doesn't know what its nodes start.
+TEST_F(CodeCopy, IsTheVersionOfWhoKnowsNoScript) {
+  Write("new/arguments.py", "listed before the script");
+  Write("new/launch", "#!/bin/sh\n");
+  const auto version = [&] {
+    return control::Version{.number = 1, .code = Path("new"), .hash = LookAtCode(RunSpec(), Path("new"))->hash};
+  };
+  const control::Version one = version();
+  EXPECT_EQ(*PathOfCode(spec_, one), spec_.run_dir + "/code/" + one.hash);
+  Write("new/train.py", "print(3)");
+  const control::Version two = version();
+  EXPECT_EQ(*ReadFile(*PathOfCode(spec_, two) + "/train.py"), "print(3)");
+  EXPECT_NE(two.hash, one.hash);
+  Write("new/train.py", "print(4)");
+  EXPECT_THAT(PathOfCode(spec_, {.number = 1, .code = Path("new"), .hash = "0123456789abcdef"}).status().ToString(),
+              HasSubstr("has other code here"));
+}
+
 // The copies of two directories with the same code link to different data.
 TEST_F(CodeCopy, AnotherDirectoryIsAnotherVersion) {
   Write("twin/train.py", "print(2)");
