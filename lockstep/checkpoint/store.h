@@ -42,7 +42,7 @@ struct Part {
 };
 
 // Whether an error of reading a checkpoint says that it is not whole. Any other one says only that it could not be
-// read.
+// read, and is no reason to take an older one in its place.
 bool MeansDamage(const absl::Status& status);
 
 // Where a slot is rebuilt: told its size, answers memory of zeros of that size.

@@ -313,6 +313,20 @@ class ByDirectory(Copying):
             self.assertEqual((0, ""), (answer.returncode, answer.stderr), words)
         self.assertEqual([2], self.steps(self.back))
 
+    def test_what_can_not_be_read_is_no_reason_for_an_older_one(self):
+        make_checkpoint(self.here, 1)
+        manifest, share = make_checkpoint(self.here, 2) / "manifest.json", self.folder() / "share"
+        manifest.unlink()
+        manifest.symlink_to(manifest.name)
+        said = f"lockstep: can't be verified: {manifest}: Too many levels of symbolic links\n"
+        for words in (("verify", self.here), ("upload", self.here, share), ("export", self.here, "--to", "torch", share)):
+            answer = self.lockstep(*words)
+            self.assertEqual((2, said), (answer.returncode, answer.stderr), words)
+        self.assertFalse(share.exists())
+        manifest.unlink()
+        self.assertIn(f"passed over: {manifest}: No such file", self.lockstep("upload", self.here, share).stderr)
+        self.assertEqual([1], self.steps(share))
+
     def test_one_at_a_time(self):
         make_checkpoint(self.here, 1)
         share = self.folder()
