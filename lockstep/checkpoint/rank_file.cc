@@ -52,10 +52,9 @@ absl::Status RankFile::Load(std::span<std::byte> slot) const {
   LS_CHECK(slot.size() == file_.slot_bytes, "{} of {} bytes", slot.size(), file_.slot_bytes);
   std::ranges::copy(meta_, slot.begin());
   uint32_t crc = head_crc_;
-  LS_RETURN_IF_ERROR(ReadTensors([&](uint64_t offset, size_t bytes) { return slot.subspan(offset, bytes); },
-                                 [&](uint64_t, std::span<const std::byte> piece) {
-                                   crc = ls_crc32c(crc, piece.data(), piece.size());
-                                 }));
+  LS_RETURN_IF_ERROR(ReadTensors(
+      [&](uint64_t offset, size_t bytes) { return slot.subspan(offset, bytes); },
+      [&](uint64_t, std::span<const std::byte> piece) { crc = ls_crc32c(crc, piece.data(), piece.size()); }));
   const uint32_t proof = ls_proof(point_.epoch.value(), point_.step.value(), slot.data(), slot.size());
   return Compare({crc, CrcOf(slot), proof});
 }

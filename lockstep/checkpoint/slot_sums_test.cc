@@ -44,8 +44,7 @@ TEST(SlotSums, AreThoseOfTheSlotInMemoryInWhateverOrderItsPiecesCome) {
       sums.Add(cut.offset, piece, ls_crc32c(0, piece.data(), piece.size()));
     }
     ASSERT_EQ(sums.Crc(), ls_crc32c(0, slot.content.data(), slot.content.size())) << seed;
-    ASSERT_EQ(sums.Proof(),
-              ls_proof(point.epoch.value(), point.step.value(), slot.content.data(), slot.content.size()))
+    ASSERT_EQ(sums.Proof(), ls_proof(point.epoch.value(), point.step.value(), slot.content.data(), slot.content.size()))
         << seed;
   }
 }
