@@ -140,6 +140,19 @@ void Empty(ls_slot& slot, uint32_t world_size) {
   __atomic_store_n(&slot.state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
 }
 
+std::string PathOf(const RunSpec& spec, const Point& point) { return spec.checkpoint_dir + "/" + DirectoryName(point); }
+
+std::string CanNotBeLoaded(const std::string& what, const absl::Status& why, const RunSpec& spec) {
+  return fmt::format("{} can't be loaded on node {}, and nothing older is taken in its place: {}", what,
+                     spec.place.node, Message(why));
+}
+
+// Of what is damaged something older takes the place; of what could not be read, or has no room here, nothing.
+void Reject(const std::string& what, const absl::Status& why, const RunSpec& spec, Loaded& loaded) {
+  if (checkpoint::MeansDamage(why)) return loaded.rejected.push_back(Message(why));
+  loaded.unfit = CanNotBeLoaded(what, why, spec);
+}
+
 }  // namespace
 
 Loaded LoadNewest(const RunSpec& spec, const Point& not_above) {
@@ -147,12 +160,12 @@ Loaded LoadNewest(const RunSpec& spec, const Point& not_above) {
   const checkpoint::Store store(*disk, spec.checkpoint_dir);
   Loaded loaded;
   const auto points = store.List();
-  if (!points.ok()) loaded.rejected.push_back(Message(points.status()));
+  if (!points.ok()) Reject(spec.checkpoint_dir, points.status(), spec, loaded);
   for (const Point& point : points.ok() ? *points : std::vector<Point>{}) {
     if (point > not_above) continue;
     const absl::Status status = Load(store, spec, point, loaded);
-    if (status.ok() || !loaded.unfit.empty()) break;  // nothing older is taken in its place
-    loaded.rejected.push_back(Message(status));
+    if (!status.ok() && loaded.unfit.empty()) Reject(PathOf(spec, point), status, spec, loaded);
+    if (status.ok() || !loaded.unfit.empty()) break;
   }
   return loaded;
 }
@@ -210,6 +223,8 @@ absl::Status CheckNewest(const RunSpec& spec) {
   for (const Point& point : *points) {
     const auto manifest = store.ReadManifest(point);
     if (manifest.ok()) return CheckWorld(store, *manifest, spec);
+    if (!checkpoint::MeansDamage(manifest.status()))
+      return FailedPrecondition("{}", CanNotBeLoaded(PathOf(spec, point), manifest.status(), spec));
   }
   return absl::OkStatus();
 }

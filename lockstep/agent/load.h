@@ -26,7 +26,7 @@ struct Loaded {
   std::string from;                        // for people: a directory, a node
   bool on_disk = true;
   std::vector<std::string> rejected;  // a sentence for each checkpoint that was passed over
-  std::string unfit;                  // the newest one is of another world, and this one can't take it: why
+  std::string unfit;  // the newest one is of another world, and this one can't take it, or it can't be read: why
 };
 
 Loaded LoadNewest(const RunSpec& spec, const checkpoint::Point& not_above);

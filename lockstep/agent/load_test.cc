@@ -83,6 +83,39 @@ TEST_F(Load, WhatTheScriptCutsAnewStaysOnDisk) {
   EXPECT_EQ(LoadIn(3).buffers.size(), 2u) << "its own world takes it as it is";
 }
 
+// One that is damaged is passed over. One that could not be read, or has no room, may be whole.
+TEST_F(Load, NothingOlderIsTakenForWhatCanNotBeReadHere) {
+  const std::string folder = spec_.checkpoint_dir + "/step_000000000007_epoch_1";
+  Write(6, "00ff");
+  Write(7, "00ff");
+  spec_.checkpoint_budget = Bytes{1};
+  Loaded loaded = LoadIn(3);
+  EXPECT_FALSE(loaded.point);
+  EXPECT_THAT(loaded.rejected, testing::IsEmpty());
+  EXPECT_THAT(loaded.unfit, testing::StartsWith(folder + " can't be loaded on node 1, and nothing older is taken in "
+                                                         "its place: checkpoint buffers: "));
+  spec_.checkpoint_budget = {};
+  std::filesystem::remove(folder + "/manifest.json");
+  std::filesystem::create_symlink("manifest.json", folder + "/manifest.json");  // to itself
+  loaded = LoadIn(3);
+  EXPECT_FALSE(loaded.point);
+  EXPECT_THAT(loaded.unfit, HasSubstr("Too many levels of symbolic links"));
+  EXPECT_EQ(Message(CheckNewest(spec_)), loaded.unfit);
+  std::filesystem::remove(folder + "/manifest.json");
+  loaded = LoadIn(3);
+  ASSERT_TRUE(loaded.point) << "damaged";
+  EXPECT_EQ(loaded.point->step, StepId(6));
+  EXPECT_EQ(loaded.rejected.size(), 1u);
+  EXPECT_EQ(CheckNewest(spec_), absl::OkStatus());
+}
+
+TEST_F(Load, ADirectoryThatCanNotBeReadIsNotAnEmptyOne) {
+  spec_.checkpoint_dir += "/gone";
+  EXPECT_THAT(LoadIn(3).unfit, testing::IsEmpty());
+  std::filesystem::create_symlink("gone", spec_.checkpoint_dir);
+  EXPECT_THAT(LoadIn(3).unfit, HasSubstr("Too many levels of symbolic links"));
+}
+
 TEST_F(Load, EachNodeReadsItsShareOfWhatStaysOnDisk) {
   Write(7, "", true);
   std::filesystem::resize_file(spec_.checkpoint_dir + "/step_000000000007_epoch_1/rank_00001.safetensors", 10);

@@ -14,6 +14,9 @@
 
 namespace lockstep::checkpoint {
 
+// As much of a file is read or written at once.
+inline constexpr size_t kPiece = 4 << 20;
+
 // Asked between pieces of long work; false: give it up.
 using GoOn = std::function<bool()>;
 

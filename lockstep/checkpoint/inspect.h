@@ -10,7 +10,7 @@ namespace lockstep::checkpoint {
 // (all files are there and have their sizes), or what is wrong.
 absl::StatusOr<Json> ListReport(const Store& store);
 // {directory, valid, checkpoints: [{step, epoch, valid, why}]}: reads everything. valid: there is one, and none is
-// damaged.
+// damaged. An error if one can't be read, which says nothing of it.
 absl::StatusOr<Json> VerifyReport(const Store& store);
 
 }  // namespace lockstep::checkpoint

@@ -30,7 +30,7 @@ struct Operation {
 
 enum class Unsynced { kKept, kDropped, kTorn, kZeros };
 
-class MemoryDisk final : public Disk {
+class MemoryDisk : public Disk {
  public:
   MemoryDisk() : inodes_(1) { inodes_[0].directory = true; }
 

@@ -1,26 +1,18 @@
 #include "lockstep/checkpoint/store.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/check.h"
 #include "lockstep/client/client.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr size_t kPiece = 4 << 20;
 constexpr uint64_t kMaxManifest = 64 << 20;
 
 std::span<const std::byte> BytesOf(std::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
-}
-
-absl::Status CheckCrc(const std::string& what, uint32_t found, uint32_t expected, uint64_t bytes) {
-  if (found == expected) return absl::OkStatus();
-  return DataLoss("{} has CRC {:#010x}, expected {:#010x}, over {} bytes", what, found, expected, bytes);
 }
 
 absl::Status GivenUp() { return MakeError(absl::StatusCode::kCancelled, "given up"); }
@@ -42,24 +34,6 @@ struct Summed {
     }
     return absl::OkStatus();
   }
-};
-
-// Where a slot is rebuilt of which only the sums are wanted. A page that nothing is written to takes no room.
-class ZeroedMemory {
- public:
-  absl::StatusOr<std::span<std::byte>> Take(const ManifestFile& file) {
-    memory_.reset(static_cast<std::byte*>(std::calloc(std::max<uint64_t>(file.slot_bytes, 1), 1)));
-    if (memory_) return std::span(memory_.get(), file.slot_bytes);
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     fmt::format("{}: no memory for the {} bytes of its state, which is rebuilt to be verified",
-                                 file.name, file.slot_bytes));
-  }
-
- private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;
 };
 
 }  // namespace
@@ -99,61 +73,25 @@ absl::StatusOr<Manifest> Store::ReadManifest(const Point& point) const {
                   manifest.point.epoch.value());
 }
 
+absl::StatusOr<RankFile> Store::Open(const Manifest& manifest, size_t rank) const {
+  const ManifestFile& file = manifest.files[rank];
+  return RankFile::Open(disk_, PathOf(manifest.point) + "/" + file.name, manifest.point, file);
+}
+
 absl::Status Store::Verify(const Point& point, size_t first, size_t every) const {
   LS_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(point));
   for (size_t rank = first; rank < manifest.files.size(); rank += every) {
-    ZeroedMemory memory;
-    LS_RETURN_IF_ERROR(Load(manifest, rank, 1, [&](size_t, const ManifestFile& file) { return memory.Take(file); }));
+    LS_ASSIGN_OR_RETURN(const RankFile file, Open(manifest, rank));
+    LS_RETURN_IF_ERROR(file.Verify());
   }
   return absl::OkStatus();
 }
 
 absl::Status Store::Load(const Manifest& manifest, size_t first_rank, size_t count, const MakeSlot& make) const {
-  for (size_t rank = first_rank; rank < first_rank + count; ++rank) LS_RETURN_IF_ERROR(LoadSlot(manifest, rank, make));
-  return absl::OkStatus();
-}
-
-// The file's CRC is that of its parts in the file's order, wherever they went.
-absl::Status Store::LoadSlot(const Manifest& manifest, size_t rank, const MakeSlot& make) const {
-  const ManifestFile& file = manifest.files[rank];
-  const std::string path = PathOf(manifest.point) + "/" + file.name;
-  std::vector<std::byte> text(std::min<uint64_t>(8, file.bytes));
-  LS_RETURN_IF_ERROR(disk_.Read(path, 0, text));
-  const absl::StatusOr<uint64_t> head_bytes = HeadBytes(text, file.bytes);
-  if (!head_bytes.ok()) return At(path, head_bytes.status());
-  text.resize(*head_bytes);
-  LS_RETURN_IF_ERROR(disk_.Read(path, 0, text));
-  const absl::StatusOr<Head> head = ParseHead(text, file.bytes);
-  if (!head.ok()) return At(path, head.status());
-  const absl::StatusOr<std::vector<Tensor>> table = ReadTable(head->meta, file.slot_bytes);
-  if (!table.ok()) return At(path, table.status());
-  if (head->meta.size() != file.slot_meta_bytes)
-    return DataLoss("{}: its meta part has {} bytes, the manifest says {}", path, head->meta.size(),
-                    file.slot_meta_bytes);
-  LS_ASSIGN_OR_RETURN(const std::span<std::byte> slot, make(rank, file));
-  LS_CHECK(slot.size() == file.slot_bytes, "{} of {} bytes", slot.size(), file.slot_bytes);
-  std::copy(head->meta.begin(), head->meta.end(), slot.begin());
-  uint32_t crc = ls_crc32c(0, text.data(), text.size());
-  for (const Tensor& tensor : FileOrder(*table))
-    LS_RETURN_IF_ERROR(
-        ReadSummed(path, head->data_begin + tensor.file_offset, slot.subspan(tensor.slot_offset, tensor.bytes), crc));
-  LS_RETURN_IF_ERROR(CheckCrc(path, crc, file.crc32c, file.bytes));
-  LS_RETURN_IF_ERROR(
-      CheckCrc(path + ", as a slot,", ls_crc32c(0, slot.data(), slot.size()), file.slot_crc32c, slot.size()));
-  const auto [epoch, step] = manifest.point;
-  if (file.slot_proof == 0 || file.slot_proof == ls_proof(epoch.value(), step.value(), slot.data(), slot.size()))
-    return absl::OkStatus();
-  return DataLoss("{}: it is not the state after step {} of epoch {}", path, step.value(), epoch.value());
-}
-
-// By pieces: each is tried anew where a store is busy.
-absl::Status Store::ReadSummed(const std::string& path, uint64_t at, std::span<std::byte> into, uint32_t& crc) const {
-  while (!into.empty()) {
-    const auto piece = into.first(std::min(kPiece, into.size()));
-    LS_RETURN_IF_ERROR(disk_.Read(path, at, piece));
-    crc = ls_crc32c(crc, piece.data(), piece.size());
-    into = into.subspan(piece.size());
-    at += piece.size();
+  for (size_t rank = first_rank; rank < first_rank + count; ++rank) {
+    LS_ASSIGN_OR_RETURN(const RankFile file, Open(manifest, rank));
+    LS_ASSIGN_OR_RETURN(const std::span<std::byte> slot, make(rank, manifest.files[rank]));
+    LS_RETURN_IF_ERROR(file.Load(slot));
   }
   return absl::OkStatus();
 }

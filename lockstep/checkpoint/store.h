@@ -19,6 +19,7 @@
 
 #include "lockstep/checkpoint/disk.h"
 #include "lockstep/checkpoint/manifest.h"
+#include "lockstep/checkpoint/rank_file.h"
 #include "lockstep/checkpoint/safetensors.h"
 
 namespace lockstep::checkpoint {
@@ -41,7 +42,7 @@ struct Part {
 };
 
 // Whether an error of reading a checkpoint says that it is not whole. Any other one says only that it could not be
-// read.
+// read, and is no reason to take an older one in its place.
 bool MeansDamage(const absl::Status& status);
 
 // Where a slot is rebuilt: told its size, answers memory of zeros of that size.
@@ -62,7 +63,7 @@ class Store {
   absl::StatusOr<Manifest> ReadManifest(const Point& point) const;
   // Of the directory itself, where a checkpoint's is given in its place.
   absl::StatusOr<Manifest> ReadManifestHere() const { return ReadManifestIn(disk_, directory_); }
-  // ... and that the slots can be Load()ed, all or every `every`-th from `first` on. Each in turn takes its memory.
+  // ... and that the slots can be Load()ed, all or every `every`-th from `first` on; of no slot is much held at once.
   absl::Status Verify(const Point& point, size_t first = 0, size_t every = 1) const;
   // Rebuilds the slots of `count` ranks and verifies them.
   absl::Status Load(const Manifest& manifest, size_t first_rank, size_t count, const MakeSlot& make) const;
@@ -105,8 +106,7 @@ class Store {
   absl::Status Publish(const std::string& folder, const Manifest& manifest);
   absl::Status Remove(const Point& point);
   absl::Status RemoveTree(const std::string& path);
-  absl::Status LoadSlot(const Manifest& manifest, size_t rank, const MakeSlot& make) const;
-  absl::Status ReadSummed(const std::string& path, uint64_t at, std::span<std::byte> into, uint32_t& crc) const;
+  absl::StatusOr<RankFile> Open(const Manifest& manifest, size_t rank) const;
 
   Disk& disk_;
   std::string directory_;

@@ -14,6 +14,7 @@ constexpr std::pair<std::string_view, uint64_t> kElements[] = {
     {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8}, {"C64", 8}};
 
 constexpr int kDeepest = 64;
+constexpr uint64_t kMostBytes = uint64_t{1} << 62U;  // of a slot: no sum of two such overflows
 
 absl::StatusOr<std::vector<Tensor>> Parse(std::string_view text) {
   if (NestsTooDeep(text)) return DataLoss("the table of tensors is nested more than {} deep", kDeepest);
@@ -50,6 +51,7 @@ absl::Status CheckSizes(const std::vector<Tensor>& tensors) {
 
 // Moves the offsets from the first tensor to the begin of the slot.
 absl::Status Place(std::vector<Tensor>& tensors, uint64_t meta_bytes, uint64_t slot_bytes) {
+  if (slot_bytes > kMostBytes) return DataLoss("no slot has {} bytes", slot_bytes);
   uint64_t end = meta_bytes;
   for (Tensor& tensor : tensors) {
     if (tensor.slot_offset > slot_bytes || tensor.bytes > slot_bytes)

@@ -65,6 +65,7 @@ absl::StatusOr<std::string> NewestWhole(const std::string& directory) {
   for (const checkpoint::Point& point : points) {
     const absl::Status status = store.Verify(point);
     if (status.ok()) return directory + "/" + checkpoint::DirectoryName(point);
+    if (!checkpoint::MeansDamage(status)) return At("can't be verified", status);  // it may be whole
     PassOver(Message(status));
   }
   return NotFound("{} holds no checkpoint that is whole", directory);

@@ -264,6 +264,10 @@ uint32_t ls_crc32c(uint32_t crc, const void* data, uint64_t bytes) {
   return isa == LS_ISA_PORTABLE ? ~register_portable(~crc, data, bytes) : ~read_hardware(~crc, data, bytes);
 }
 
+uint32_t ls_crc32c_join(uint32_t before, uint32_t after, uint64_t bytes) {
+  return multiply(before, power_of_x(8 * bytes)) ^ after;
+}
+
 uint32_t ls_copy_crc32c_with(enum ls_isa isa, uint32_t crc, void* to, const void* from, uint64_t bytes) {
   pthread_once(&once, initialise);
   if (bytes == 0) return crc;

@@ -19,6 +19,8 @@ enum ls_isa { LS_ISA_PORTABLE = 0, LS_ISA_SSE2 = 1, LS_ISA_AVX2 = 2, LS_ISA_AVX5
 enum ls_isa ls_copy_best_isa(void);
 /* As ls_copy_crc32c(), with the instructions asked for; for tests. Not above ls_copy_best_isa(). */
 uint32_t ls_copy_crc32c_with(enum ls_isa, uint32_t crc, void* to, const void* from, uint64_t bytes);
+/* The CRC32C of what has `before`, followed by `bytes` that alone have `after`. A few microseconds. */
+uint32_t ls_crc32c_join(uint32_t before, uint32_t after, uint64_t bytes);
 /* Non-temporal copy without CRC: the baseline of the benchmark. */
 void ls_copy_nontemporal(void* to, const void* from, uint64_t bytes);
 

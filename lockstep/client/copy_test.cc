@@ -42,6 +42,16 @@ TEST(Crc32c, ContinuesAcrossAnySplit) {
   }
 }
 
+TEST(Crc32c, IsThatOfTwoPartsJoined) {
+  const std::vector<uint8_t> data = RandomBytes(40'000);
+  const uint32_t whole = ls_crc32c(0, data.data(), data.size());
+  for (const size_t split : {0u, 1u, 63u, 12'288u, 39'999u, 40'000u}) {
+    const uint32_t before = ls_crc32c(0, data.data(), split);
+    const uint32_t after = ls_crc32c(0, data.data() + split, data.size() - split);
+    EXPECT_EQ(ls_crc32c_join(before, after, data.size() - split), whole) << split;
+  }
+}
+
 // Every instruction set of this machine, odd lengths, odd alignments of both sides; nothing beyond the end is touched.
 TEST(CopyCrc32c, CopiesAndChecksumsOnEveryInstructionSet) {
   const std::vector<uint8_t> data = RandomBytes(100'000);

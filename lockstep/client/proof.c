@@ -38,14 +38,19 @@ bool ls_witness_agrees(const struct ls_witness* witness, const char* copy) {
   return true;
 }
 
+uint32_t ls_proof_of(struct ls_checkpoint id, uint64_t bytes, const void* const sample[LS_PROOF_PLACES]) {
+  uint32_t crc = ls_crc32c(0, &id.epoch, sizeof id.epoch);
+  crc = ls_crc32c(crc, &id.step, sizeof id.step);
+  crc = ls_crc32c(crc, &bytes, sizeof bytes);
+  for (uint32_t k = 0; bytes > 0 && k < LS_PROOF_PLACES; ++k)
+    crc = ls_crc32c(crc, sample[k], at_most(bytes - ls_proof_place(id, k, bytes)));
+  return crc == 0 ? 1 : crc; /* 0 says that there is none */
+}
+
 uint32_t ls_proof(uint64_t epoch, int64_t step, const void* content, uint64_t bytes) {
   const struct ls_checkpoint id = {epoch, step};
-  uint32_t crc = ls_crc32c(0, &epoch, sizeof epoch);
-  crc = ls_crc32c(crc, &step, sizeof step);
-  crc = ls_crc32c(crc, &bytes, sizeof bytes);
-  for (uint32_t k = 0; bytes > 0 && k < LS_PROOF_PLACES; ++k) {
-    const uint64_t place = ls_proof_place(id, k, bytes);
-    crc = ls_crc32c(crc, (const char*)content + place, at_most(bytes - place));
-  }
-  return crc == 0 ? 1 : crc; /* 0 says that there is none */
+  const void* sample[LS_PROOF_PLACES];
+  for (uint32_t k = 0; bytes > 0 && k < LS_PROOF_PLACES; ++k)
+    sample[k] = (const char*)content + ls_proof_place(id, k, bytes);
+  return ls_proof_of(id, bytes, sample);
 }

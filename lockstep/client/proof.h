@@ -17,6 +17,10 @@
 
 #include "lockstep/client/commit.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { LS_PROOF_PLACES = 32, LS_PROOF_BYTES = 64 };
 
 struct ls_sample {
@@ -35,9 +39,15 @@ struct ls_witness {
 uint64_t ls_proof_choice(struct ls_checkpoint, uint32_t k, uint64_t among);
 /* The k-th place in a slot of `bytes` > 0: a multiple of LS_PROOF_BYTES. */
 uint64_t ls_proof_place(struct ls_checkpoint, uint32_t k, uint64_t bytes);
+/* ls_proof() of what stands at these places, LS_PROOF_BYTES at each, fewer at the end of the slot. */
+uint32_t ls_proof_of(struct ls_checkpoint, uint64_t bytes, const void* const sample[LS_PROOF_PLACES]);
 
 void ls_witness_add(struct ls_witness*, uint64_t offset, const void* source, uint64_t bytes);
 /* The copy has what was seen. */
 bool ls_witness_agrees(const struct ls_witness*, const char* copy);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -56,7 +56,7 @@ struct RestoreFound {
   std::vector<KeptFor> kept{};
   std::optional<CheckpointId> fetched{};  // of the question, if it was FetchKept
   HeldAs held{};                          // nodes 0: as it stands now
-  std::string unfit{};  // what is on disk was written by another world, or no worker can be started on this node: why
+  std::string unfit{};  // what is on disk is of another world or can't be read, or no worker can be started here: why
   HeldAs as{};          // for which place it answers: of the world to come; nodes 0: not said
   std::vector<Replica> replicas{};  // of its own and of those that it keeps
 };

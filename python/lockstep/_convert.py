@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import hashlib
 import json
+import mmap
 import os
 import pickle
 import re
@@ -20,6 +21,7 @@ import struct
 import sys
 import tempfile
 import time
+import warnings
 
 DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32", "I64": "int64",
           "U64": "uint64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
@@ -85,7 +87,8 @@ def read_rank(path):
 
     with open(path, "rb") as file:
         head, metadata, meta = read_head(file)
-        data = bytearray(file.read())
+        # Mapped, for all ranks' together may be more than memory holds.
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[file.tell():]
     real = json.loads(metadata["lockstep.torch"])
     meta = torch.frombuffer(bytearray(meta), dtype=torch.uint8)
     return {"tensors": {name: read_tensor(entry, real.get(name), data) for name, entry in head.items()}, "meta": meta}
@@ -107,7 +110,9 @@ def read_tensor(entry, real, data):
     begin, end = entry["data_offsets"]
     if begin == end:
         return torch.empty(shape, dtype=dtype)
-    flat = torch.frombuffer(data[begin:end], dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that nobody may write to it
+        flat = torch.frombuffer(data[begin:end], dtype=dtype)
     strides = real and real["strides"]
     return flat.as_strided(shape, strides) if strides else flat.view(shape)
 

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import torch
 
 import safetensors_reader
-from harness import BINARY, JOBS, NOBODY, PYTHON, STEPS, Run, RunTest, ddp, kill
+import test_upload
+from harness import BINARY, JOBS, NOBODY, PYTHON, ROOT, STEPS, Run, RunTest, ddp, kill
 
 ROOM = 24 << 20  # of the small disk; a checkpoint of the job takes much less
 
@@ -249,6 +251,26 @@ class Formats(DiskCheckpoint):
         self.assertEqual(0, answer.returncode, answer.stderr)
         self.assertEqual((0, 2), (self.ask("verify")[0], len(self.checkpoints())))
         self.assertEqual({"start": kinds.STEPS, "began": 40, "ended": 40 + kinds.STEPS}, self.run_job())
+
+    def test_an_export_holds_no_state_in_memory(self):
+        sys.path.insert(0, str(ROOT / "python"))
+        self.addCleanup(sys.path.remove, str(ROOT / "python"))
+        from lockstep import _convert
+
+        def own():
+            with open("/proc/self/status") as status:
+                return next(int(line.split()[1]) for line in status if line.startswith("RssAnon:"))
+
+        def save(saved, file):
+            tensors = [saved["ranks"][rank]["tensors"]["content"] for rank in "01"]
+            held.extend([own(), *(int(tensor.count_nonzero()) + len(tensor) for tensor in tensors)])
+
+        folder, held = test_upload.make_checkpoint(self.directory, 1, files=[64 << 20, 64 << 20]), []
+        before = own()
+        with mock.patch.object(torch, "save", save):
+            _convert.export(folder, self.saved)
+        self.assertEqual([64 << 20, 64 << 20], held[1:])
+        self.assertLess(held[0] - before, 16 << 10, "kB")
 
     def test_what_a_manifest_says_of_other_worlds_comes_back(self):
         self.run_job()

@@ -64,7 +64,8 @@ def make_rank(path, content):
     head = json.dumps({"__metadata__": metadata, "content": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     head += b" " * (-len(head) % 8)
     head = struct.pack("<Q", len(head)) + head
-    path.write_bytes(head + (bytes(content) if isinstance(content, int) else content))
+    path.write_bytes(head if isinstance(content, int) else head + content)
+    os.truncate(path, len(head) + size)
     padded = meta + bytes(-len(meta) % 64)
     of_file, of_slot = (crc32c_of_zeros(content, crc32c(begin)) if isinstance(content, int) else crc32c(content, crc32c(begin)) for begin in (head, padded))
     return {"name": path.name, "bytes": len(head) + size, "crc32c": of_file, "slot_bytes": len(padded) + size, "slot_meta_bytes": len(meta),
@@ -301,6 +302,30 @@ class ByDirectory(Copying):
         self.assertEqual([7], self.steps(url))
         self.good("fetch", url, self.back)
         self.assert_same(folder.name)
+
+    def test_little_memory_is_no_damage(self):
+        """No rank's state need fit into memory, and the newest checkpoint stays the newest."""
+        for step, files in ((1, None), (2, [256 << 20])):
+            make_checkpoint(self.here, step, files=files)
+        for words in (("verify", self.here), ("upload", self.here, self.folder() / "share"), ("fetch", self.here, self.back), ("fetch", self.here, self.back)):
+            little = ["prlimit", "--as=250000000", BINARY, "checkpoint", *map(str, words)]
+            answer = subprocess.run(little, capture_output=True, text=True, timeout=120, check=False, env=inherited())
+            self.assertEqual((0, ""), (answer.returncode, answer.stderr), words)
+        self.assertEqual([2], self.steps(self.back))
+
+    def test_what_can_not_be_read_is_no_reason_for_an_older_one(self):
+        make_checkpoint(self.here, 1)
+        manifest, share = make_checkpoint(self.here, 2) / "manifest.json", self.folder() / "share"
+        manifest.unlink()
+        manifest.symlink_to(manifest.name)
+        said = f"lockstep: can't be verified: {manifest}: Too many levels of symbolic links\n"
+        for words in (("verify", self.here), ("upload", self.here, share), ("export", self.here, "--to", "torch", share)):
+            answer = self.lockstep(*words)
+            self.assertEqual((2, said), (answer.returncode, answer.stderr), words)
+        self.assertFalse(share.exists())
+        manifest.unlink()
+        self.assertIn(f"passed over: {manifest}: No such file", self.lockstep("upload", self.here, share).stderr)
+        self.assertEqual([1], self.steps(share))
 
     def test_one_at_a_time(self):
         make_checkpoint(self.here, 1)
