@@ -61,6 +61,11 @@ uint64_t CounterOf(const CommLog& log, const std::string& name) {
   return 0;
 }
 
+TEST(Trails, TheWorldIsTheOneThatAllTellOf) {
+  EXPECT_THAT(JoinTrails({TrailOf(0), TrailOf(3)}).world, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(JoinTrails({TrailOf(0), TrailOf(3), TrailOf(1, 2)}).world, IsEmpty());
+}
+
 TEST(Trails, MembersAreJoinedByTheirCommunicatorsIdentity) {
   std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(3)};
   AddCommunicator(trails[0], 7, 0, 4);
