@@ -177,6 +177,13 @@ std::vector<Finding> StallFindings(const Situation& job) {
   return findings;
 }
 
+// Without steps nobody knows what a rank outside has to do there, nor where a restart would begin. That somebody waits
+// communication tells better than that nobody advances.
+void OnlyName(std::vector<Finding>& stall) {
+  std::erase_if(stall, [](const Finding& finding) { return finding.syndrome == Syndrome::kStalled; });
+  for (Finding& finding : stall) finding.certain = false;
+}
+
 }  // namespace
 
 Verdict ApplyHangRules(const Situation& job) {
@@ -190,10 +197,8 @@ Verdict ApplyHangRules(const Situation& job) {
   const bool halt_is_sure = std::any_of(verdict.findings.begin(), verdict.findings.end(), IsSure);
   if (halt_is_sure || !job.expects_loop || Watched(job, job.advance) < NamingLimit(job)) return verdict;
   std::vector<Finding> stall = StallFindings(job);
-  // Without steps nobody knows what a rank outside has to do there, nor where a restart would begin.
-  if (job.unseen && !BeyondHangLimit(job))
-    for (Finding& finding : stall) finding.certain = false;
-  const bool stall_is_sure = IsSure(stall.front());
+  if (job.unseen && !BeyondHangLimit(job)) OnlyName(stall);
+  const bool stall_is_sure = !stall.empty() && IsSure(stall.front());
   verdict.findings.insert(stall_is_sure ? verdict.findings.begin() : verdict.findings.end(), stall.begin(),
                           stall.end());
   verdict.wants_stacks = !stall_is_sure;

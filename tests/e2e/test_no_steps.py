@@ -1,4 +1,5 @@
 """Scripts that tell no steps: when they count as training."""
+import re
 import signal
 import unittest
 
@@ -55,7 +56,8 @@ class NoSteps(RunTest):
         run.finish()
         incident, = run.incidents()
         self.assertEqual((["1"], True), ([one["name"] for one in incident["suspects"]], incident["certain"]), run)
-        self.assertGreaterEqual(incident["phases"]["detect_s"], limit_s, run)
+        still_s = re.search(r"nothing has moved in its communication for (\d+) s", " ".join(incident["evidence"]))
+        self.assertGreaterEqual(int(still_s[1]), limit_s, run)
 
 
 if __name__ == "__main__":
