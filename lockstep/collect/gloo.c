@@ -390,6 +390,16 @@ static uint64_t bytes_of(const void* buffer, uint64_t bytes) {
   return bytes == UINT64_MAX ? word_at(buffer, kBufferSize) : bytes;
 }
 
+/* What a rank brings to a collective is the whole buffer that it first sends of; who only hears a broadcast brings as
+ * much room for it. */
+static void learn_what_it_brings(struct op* op, uint8_t direction, const void* buffer) {
+  struct ls_op_body* body = &op->record.body.op;
+  const bool all = body->function == LS_ALL_REDUCE || body->function == LS_REDUCE;
+  if (body->peer != LS_NO_PEER || !((all && direction == LS_SEND) || body->function == LS_BROADCAST)) return;
+  const uint64_t bytes = word_at(buffer, kBufferSize);
+  if (bytes <= INT32_MAX) body->peer = (int32_t)bytes;
+}
+
 /* A message is sent to the peer, or waited for from it: of the op that the thread is in, or by itself. */
 static void note_message(uint8_t direction, const void* buffer, int peer, uint64_t slot, uint64_t wanted_bytes) {
   struct op* op = current;
@@ -400,6 +410,7 @@ static void note_message(uint8_t direction, const void* buffer, int peer, uint64
     return;
   }
   learn_tag(op, slot);
+  learn_what_it_brings(op, direction, buffer);
   learn_peer(direction == LS_SEND ? &op->receiver : &op->sender, peer);
   struct sums* sums = sums_of(op, peer, direction);
   if (sums != NULL) sums->bytes += bytes;

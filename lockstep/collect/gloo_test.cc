@@ -148,6 +148,22 @@ TEST_F(Gloo, ACommunicatorIsOfTheEpochInWhichItWasMade) {
   EXPECT_EQ(epoch_of(after), 4U);
 }
 
+// Of what it sums, not of what it hears it in parts of.
+TEST_F(Gloo, WhatARankBringsIsItsWholeBuffer) {
+  Context context;
+  Connect(context);
+  const ls_trail* trail = MapOwnTrail();
+  const size_t before = Ended(*trail).size();
+  AllReduce(context);
+  EXPECT_EQ(ls_op_brings(&Ended(*trail).at(before).body.op), 4000);
+  const size_t after = Ended(*trail).size();
+  Collective("_ZN4gloo9broadcastERNS_16BroadcastOptionsE", context);
+  EXPECT_EQ(ls_op_brings(&Ended(*trail).at(after).body.op), 3000);
+  const size_t others = Ended(*trail).size();
+  Collective("_ZN4gloo7scatterERNS_14ScatterOptionsE", context);
+  EXPECT_EQ(ls_op_brings(&Ended(*trail).at(others).body.op), -1) << "each may hear of another size";
+}
+
 constexpr char kAllToAll[] = "_ZN4gloo8alltoallERNS_15AlltoallOptionsE";
 constexpr char kReduce[] = "_ZN4gloo6reduceERNS_13ReduceOptionsE";
 constexpr char kScatter[] = "_ZN4gloo7scatterERNS_14ScatterOptionsE";

@@ -55,6 +55,7 @@ void Judge::Begin(EpochId epoch) {
   stuck_ = false;
   joined_since_ = {};
   trails_.clear();
+  motion_ = {};
   stacks_.Clear();
   wants_stacks_ = false;
   caught_up_told_ = trial_told_ = -1;
@@ -153,7 +154,7 @@ void Judge::TellPause(const State& state, std::vector<EventBody>& events) const 
 }
 
 void Judge::TellSuspicions(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
-  const detect::Verdict verdict = detector_.At(now, state.unseen);
+  const detect::Verdict verdict = detector_.At(now, state.unseen, motion_.WaitsSince(now));
   wants_stacks_ = verdict.wants_stacks;
   for (const incident::Finding& finding : verdict.findings) {
     Suspicion& told =
@@ -211,17 +212,18 @@ void Judge::TellLosses(const State& state, const Progress& progress, Nanos now, 
   events.push_back(Suspected{epoch_, std::move(finding), progress, from->step, from->epoch});
 }
 
-// All are in what they wait in, and nothing was heard since the look before: a message is lost, a way is dead. Who is
-// outside of what the others wait in may well be at work: that is told by processes and stacks.
-std::vector<incident::Finding> Judge::FindStuck(const trace::CommLog& log) {
+// Nothing was heard since the look before. All are in what they wait in: a message is lost, a way is dead. Who is
+// outside of what the others wait in may well be at work: that is told by processes and stacks, and by communication
+// where no step tells them when to look.
+std::vector<incident::Finding> Judge::FindStuck(const trace::CommLog& log, bool unseen) {
   detect::CommThresholds thresholds;
   thresholds.hang = kStuck;
   const std::string before = std::exchange(under_way_, log.moving || log.unseen ? "" : UnderWay(log));
   if (under_way_.empty() || under_way_ != before) return {};
   detect::CommDiagnosis diagnosis = detect::FindHangs(log, thresholds);
   if (!diagnosis.no_report.empty()) return {};
-  std::erase_if(diagnosis.findings, [](const incident::Finding& finding) {
-    return finding.syndrome != incident::Syndrome::kCommunicationHang;
+  std::erase_if(diagnosis.findings, [&](const incident::Finding& finding) {
+    return !unseen && finding.syndrome != incident::Syndrome::kCommunicationHang;
   });
   for (incident::Finding& finding : diagnosis.findings) finding.certain = false;
   return std::move(diagnosis.findings);
@@ -234,13 +236,14 @@ trace::CommLog Judge::Log() const {
   return trace::JoinTrails(std::move(trails));
 }
 
-void Judge::TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events) {
+void Judge::TellCommunication(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
   if (now < communication_due_ || !std::exchange(trails_new_, false)) return;
   communication_due_ = now + ToNanos(kCommunicationPeriod);
   detect::CommThresholds thresholds;
   thresholds.least = kCommunicationPeriod;  // a job that has just begun is still finding its pace
   const trace::CommLog log = Log();
-  std::vector<incident::Finding> findings = FindStuck(log);
+  motion_.Look(trails_, log, now);
+  std::vector<incident::Finding> findings = FindStuck(log, state.unseen);
   stuck_ = !findings.empty();
   if (findings.empty()) findings = detect::JudgeSlowness(log, thresholds).findings;
   for (incident::Finding& finding : findings) {
@@ -268,7 +271,7 @@ std::vector<EventBody> Judge::At(const State& state, const Progress& progress, N
   TellProgress(state, progress, now, events);
   TellPause(state, events);
   TellLosses(state, progress, now, events);
-  TellCommunication(progress, now, events);
+  TellCommunication(state, progress, now, events);
   TellSuspicions(state, progress, now, events);
   return events;
 }

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/control/comm_motion.h"
 #include "lockstep/control/link.h"
 #include "lockstep/control/machine.h"
 #include "lockstep/control/pace.h"
@@ -32,7 +33,10 @@ class Judge {
   // This epoch acts from now on. Samples of another one are left aside.
   void Begin(EpochId epoch);
   // Nobody watched for a while: what was seen before says nothing about now.
-  void LookAfresh() { detector_.Reset(); }
+  void LookAfresh() {
+    detector_.Reset();
+    motion_ = {};
+  }
   void Add(const Samples& samples);
   void Add(CommunicationSeen seen);
   void Add(int node, StacksSeen seen);
@@ -57,8 +61,8 @@ class Judge {
   bool NoteJoined(const std::vector<int>& absent, int ranks, Nanos now);
   void TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellPause(const State& state, std::vector<EventBody>& events) const;
-  void TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events);
-  std::vector<incident::Finding> FindStuck(const trace::CommLog& log);
+  void TellCommunication(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
+  std::vector<incident::Finding> FindStuck(const trace::CommLog& log, bool unseen);
   bool LossesAreFinite(int ranks) const;
   void TellLosses(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellSuspicions(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
@@ -86,8 +90,9 @@ class Judge {
   std::map<RankId, BadLoss> bad_losses_;
   bool losses_told_ = false;
 
-  std::map<std::pair<uint32_t, std::string>, trace::TrailSnapshot> trails_;  // by owner
+  Trails trails_;
   bool trails_new_ = false;
+  CommMotion motion_;
   StackTexts stacks_;
   Nanos communication_due_;
   std::map<std::string, Nanos> communication_told_;  // and when it was last seen

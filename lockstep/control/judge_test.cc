@@ -344,6 +344,63 @@ TEST_F(UnseenTest, WhatKeptAJobThatIsOnlyWatchedIsToldWhenItHasGone) {
   EXPECT_THAT(look(192, detect::ProcState::kSleeping), IsEmpty());
 }
 
+// Trails of a job that hangs: rank 1 has not launched the collective in which the others have been since `since`.
+CommunicationSeen Hanging(double since, double now) {
+  CommunicationSeen seen = Communication(kOne, -1);
+  for (trace::TrailSnapshot& trail : seen.trails) {
+    trail.taken_ns = At(now).value;
+    if (trail.origin.rank == 1) continue;
+    ls_record op = trail.ended.back();
+    op.time_ns = At(since).value;
+    op.body.op.number = 41;
+    op.body.op.state = LS_OP_STARTED;
+    op.body.op.duration = 0;
+    op.body.op.waits_for = LS_NO_PEER;
+    trail.under_way = {op};
+    trail.communicators[0].launched = 41;
+  }
+  return seen;
+}
+
+// A job that tells no steps, and hangs from 100 s on.
+class UnseenHangTest : public UnseenTest {
+ protected:
+  UnseenHangTest() {
+    state_.mode = Mode::kRunning;
+    state_.in_loop = state_.unseen = true;
+  }
+  // The first that pleases, and when.
+  std::optional<std::pair<double, incident::Finding>> Until(double end, bool certain) {
+    for (double at = 100; at < end; at += 0.5) {
+      if (std::fmod(at, 5) == 0) judge_.Add(Hanging(100, at));
+      for (const EventBody& event : LookAt(at, 0))
+        if (const auto* told = std::get_if<Suspected>(&event); told != nullptr && told->finding.certain == certain)
+          return std::pair(at, told->finding);
+    }
+    return std::nullopt;
+  }
+};
+
+// 30 s, and two looks at trails of 5 s.
+TEST_F(UnseenHangTest, WhoHasNotComeIsNamedByWhatTheOthersWaitIn) {
+  const auto named = Until(200, false);
+  ASSERT_TRUE(named.has_value());
+  EXPECT_LE(named->first, 135);
+  EXPECT_EQ(named->second.syndrome, incident::Syndrome::kNonCommunicationHang);
+  EXPECT_EQ(named->second.suspects.at(0).name, "1");
+}
+
+TEST_F(UnseenHangTest, NothingIsCertainBeforeTheHangLimit) {
+  const auto certain = Until(1000, true);
+  ASSERT_TRUE(certain.has_value());
+  EXPECT_NEAR(certain->first, 700, 1);
+}
+
+TEST_F(UnseenHangTest, WhereStepsTellWhoIsOutsideIsLeftToThem) {
+  state_.unseen = false;
+  EXPECT_FALSE(Until(1000, false).has_value());
+}
+
 TEST_F(JudgeTest, SamplesOfAnotherEpochAreLeftAside) {
   Samples samples = Look(1.0, detect::ProcState::kRunning, 9);
   samples.epoch = EpochId(2);

@@ -221,6 +221,20 @@ TEST(Unseen, GoesOnForAsManyCrashesAsLieFarApart) {
       << "those were soon after";
 }
 
+// Each is noticed at the hang limit, twelve minutes after training began.
+TEST(Unseen, HangsThatComeSoonBringNoProgressHoweverLateTheyAreNoticed) {
+  Scenario job(FourRanks());
+  double at = 2;
+  for (uint64_t epoch = 1; job.state.mode != Mode::kFinishing; ++epoch, at += 1000) {
+    ASSERT_LT(epoch, 6u) << "it hangs for ever";
+    TrainUnseen(job, at);
+    job.Hear(at + 780, Suspect(epoch, 2, true, at + 180));
+    job.Hear(at + 781, StacksKept{EpochId(epoch), ""});
+    if (job.state.mode == Mode::kStopping) job.Restart(at + 782, std::nullopt);
+  }
+  EXPECT_THAT(job.state.verdict, HasSubstr("restarts in a row brought no new step (none was ever told)"));
+}
+
 TEST(Unseen, NamesForTheRecord) {
   Scenario job(FourRanks());
   TrainUnseen(job, 2);

@@ -163,7 +163,8 @@ void CountProgress(State& state) {
     return;
   }
   if (state.restarts == 0) return;
-  const bool grew = state.frontier > state.frontier_at_restart || HasProvenItself(state, state.now);
+  // A hang may be noticed long after it began.
+  const bool grew = state.frontier > state.frontier_at_restart || HasProvenItself(state, state.fault.since);
   state.restarts_without_progress = grew ? 0 : state.restarts_without_progress + 1;
 }
 

@@ -516,6 +516,12 @@ bool IsExplained(const Finding& hang, const std::vector<Finding>& slow) {
   });
 }
 
+// A collective or transfer, by itself or by a rank's counters.
+bool IsAnyTold(const trace::CommLog& log) {
+  return !log.ops.empty() ||
+         std::ranges::any_of(log.counts, [](const trace::CommCount& count) { return count.enqueued > 0; });
+}
+
 }  // namespace
 
 CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresholds) {
@@ -532,7 +538,10 @@ CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresho
   if (findings.empty()) findings = FindTrend(log, thresholds);
   std::erase_if(diagnosis.findings, [&](const Finding& hang) { return IsExplained(hang, findings); });
   diagnosis.findings.insert(diagnosis.findings.begin(), findings.begin(), findings.end());
-  if (diagnosis.findings.empty()) diagnosis.too_short = std::move(too_short);
+  if (!diagnosis.findings.empty()) return diagnosis;
+  diagnosis.too_short = IsAnyTold(log) ? std::move(too_short)
+                                       : "no rank has told of a collective, send or receive: whether they have met, or "
+                                         "still wait to meet, can't be told";
   return diagnosis;
 }
 

@@ -20,8 +20,9 @@ namespace lockstep::detect {
 
 struct CommDiagnosis {
   std::vector<incident::Finding> findings;  // none: nobody waits
-  std::vector<int> no_report;               // members of communicators of which nothing is known
-  std::string too_short;  // where nothing was found: why that does not say that nothing is slow; empty: it does
+  std::vector<int> no_report;               // ranks of the job of which nothing is known
+  std::string
+      too_short;  // where nothing was found: why that does not say that nothing hangs or is slow; empty: it does
 };
 
 // Hangs alone.

@@ -1,10 +1,12 @@
 // Jobs that hang, of which not all ranks or members are known.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "lockstep/detect/comm_hang.h"
 #include "lockstep/detect/comm_test_job.h"
+#include "lockstep/detect/diagnosis.h"
 
 namespace lockstep::detect {
 namespace {
@@ -206,6 +208,31 @@ TEST(CommHang, WhereWhoIsInAGroupIsDoubtfulOnlyThatIsNotCertain) {
   diagnosis = job.Diagnose();
   for (const incident::Finding& finding : diagnosis.findings) EXPECT_FALSE(finding.certain);
   EXPECT_EQ(diagnosis.findings.back().probe, "who is in the world");
+}
+
+// It makes no communicator: perhaps it never comes to where the others wait for it.
+TEST(CommHang, ARankOfTheJobThatToldNothingHasNotReported) {
+  Job job;
+  job.log().world = {0, 1, 2};
+  const uint32_t pair = job.AddGroup({0, 2});
+  for (const int rank : {0, 2}) job.Collectives(pair, rank, 9, 9);
+  EXPECT_THAT(job.Diagnose().no_report, ElementsAre(1));
+}
+
+TEST(CommHang, WhereNobodyToldOfACommunicationNobodyKnowsThatAllIsWell) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1});
+  for (const int rank : {0, 1}) {
+    job.Report(rank);
+    job.log().counts.push_back({world, rank, 0, 0});
+  }
+  Json report = DiagnosisReport(job.Diagnose(), job.log());
+  EXPECT_TRUE(report["healthy"].is_null());
+  EXPECT_THAT(report["blind_spot"].get<std::string>(), HasSubstr("no rank has told of a collective"));
+  job.Collectives(world, 0, 1, 1);
+  job.Collectives(world, 1, 1, 1);
+  report = DiagnosisReport(job.Diagnose(), job.log());
+  EXPECT_EQ(report["healthy"], true);
 }
 
 }  // namespace

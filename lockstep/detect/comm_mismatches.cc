@@ -26,10 +26,10 @@ constexpr std::array<std::string_view, 7> kEven = {
     "all_reduce",           "allreduce",           "broadcast", "reduce", "_all_gather_base",
     "_reduce_scatter_base", "all_reduce_coalesced"};
 
-// What others must call it, too.
-std::string CallOf(const trace::CommLog& log, const CommOp& op) {
+// What others must call it, too. `shapes`: all of them tell theirs.
+std::string CallOf(const trace::CommLog& log, const CommOp& op, bool shapes) {
   const std::string& function = log.functions[op.function];
-  return std::ranges::find(kEven, function) != kEven.end() ? function + " " + log.shapes[op.shape] : function;
+  return shapes && std::ranges::find(kEven, function) != kEven.end() ? function + " " + log.shapes[op.shape] : function;
 }
 
 std::vector<int> RanksOf(const std::vector<const CommOp*>& ops) {
@@ -113,7 +113,8 @@ std::vector<Mismatch> FindMismatches(const Standing& standing) {
     // Calls come rank by rank: what one makes several of is a batch whose end is not told.
     if (std::ranges::adjacent_find(of_ranks, {}, &CommOp::rank) != of_ranks.end()) continue;
     Mismatch mismatch{op.first, op.second, {}};
-    for (const CommOp* call : of_ranks) mismatch.sides[CallOf(standing.log(), *call)].push_back(call);
+    const bool shapes = std::ranges::none_of(of_ranks, [](const CommOp* call) { return call->shape == 0; });
+    for (const CommOp* call : of_ranks) mismatch.sides[CallOf(standing.log(), *call, shapes)].push_back(call);
     // Some have launched all of a batch, others a part.
     if (mismatch.sides.size() < 2 || mismatch.sides.contains("coalesced")) continue;
     mismatches.push_back(std::move(mismatch));

@@ -80,6 +80,22 @@ void ExpectAllOf(const Finding& finding, std::vector<int> ranks) {
   EXPECT_EQ(named, ranks);
 }
 
+TEST(CommMismatches, OtherSizesAreOneWhereAllTellTheirs) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3});
+  for (int rank = 0; rank < 4; ++rank) {
+    job.Launch(world, rank, "all_reduce", false);
+    job.Shape(rank == 2 ? "of 4000 bytes" : "of 1000000 bytes");
+  }
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_THAT(diagnosis.findings, SizeIs(1));
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kMismatched);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(2));
+  EXPECT_THAT(diagnosis.findings[0].evidence, Contains(HasSubstr("all_reduce of 4000 bytes on rank 2")));
+  job.log().ops.back().shape = 0;
+  for (const Finding& finding : job.Diagnose().findings) EXPECT_NE(finding.syndrome, Syndrome::kMismatched);
+}
+
 TEST(CommMismatches, WhoLeftOneOutRightThereIsNamedAndTheOtherIsAsGood) {
   for (const int ranks : {2, 8}) {
     Groups groups(ranks, 2);

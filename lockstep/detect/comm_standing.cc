@@ -1,6 +1,7 @@
 #include "lockstep/detect/comm_standing.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace lockstep::detect {
 namespace {
@@ -36,6 +37,7 @@ bool RunTogether(const CommOp& a, const CommOp& b) { return a.batch != CommOp::k
 
 std::vector<int> NoReport(const trace::CommLog& log) {
   std::set<int> missing;
+  std::ranges::set_difference(log.world, log.reported, std::inserter(missing, missing.end()));
   for (const trace::Communicator& communicator : log.communicators)
     for (const int rank : communicator.ranks)
       if (!std::binary_search(log.reported.begin(), log.reported.end(), rank)) missing.insert(rank);

@@ -13,7 +13,7 @@
 
 namespace lockstep::detect {
 
-// Members of communicators that told nothing, ascending.
+// Ranks of the job and members of communicators that told nothing, ascending.
 std::vector<int> NoReport(const trace::CommLog& log);
 
 // Of two ops of a rank.

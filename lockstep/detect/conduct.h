@@ -28,6 +28,7 @@ struct Situation {
   std::vector<RankView> ranks{};  // the unfinished ones
   Nanos advance{};                // when a rank last finished a step or entered the loop, or the epoch began
   bool unseen = false;            // it tells no steps, and trains as far as can be told
+  bool waits = false;             // ... and has been waiting in communication since `advance`, a stall by any measure
   bool in_loop = false;           // somebody trains
   bool expects_loop = false;      // ... or did in an earlier epoch: this job does train
   bool stepped = false;           // ... and has finished a step in this epoch

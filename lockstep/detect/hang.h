@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,8 +96,9 @@ class HangDetector {
   void Forget(RankId rank);
   void Add(const RankSample& sample);
   void Add(const StackSample& sample);
-  // `unseen`: the job counts as training though it tells no steps.
-  Verdict At(Nanos now, bool unseen = false) const;
+  // `unseen`: the job counts as training though it tells no steps. `waits_since`: of such a one, since when somebody
+  // has been waiting in communication and nothing has moved there; null: nobody waits, or nobody knows.
+  Verdict At(Nanos now, bool unseen = false, std::optional<Nanos> waits_since = {}) const;
 
  private:
   struct State;

@@ -148,9 +148,11 @@ Finding Name(const Situation& job, const Split& split) {
   return finding;
 }
 
+// What works in a job that tells no steps may be training, whoever waits for it.
 bool BeyondHangLimit(const Situation& job) {
   const bool works =
       std::any_of(job.ranks.begin(), job.ranks.end(), [&](const RankView& view) { return WorksOutside(job, view); });
+  if (works && job.unseen) return false;
   return Watched(job, job.advance) >= job.limits.hang_limit * (works ? kPatienceWithWork : 1);
 }
 
@@ -175,6 +177,13 @@ std::vector<Finding> StallFindings(const Situation& job) {
   return findings;
 }
 
+// Without steps nobody knows what a rank outside has to do there, nor where a restart would begin. That somebody waits
+// communication tells better than that nobody advances.
+void OnlyName(std::vector<Finding>& stall) {
+  std::erase_if(stall, [](const Finding& finding) { return finding.syndrome == Syndrome::kStalled; });
+  for (Finding& finding : stall) finding.certain = false;
+}
+
 }  // namespace
 
 Verdict ApplyHangRules(const Situation& job) {
@@ -187,8 +196,9 @@ Verdict ApplyHangRules(const Situation& job) {
   verdict.findings = HaltFindings(job, halted);
   const bool halt_is_sure = std::any_of(verdict.findings.begin(), verdict.findings.end(), IsSure);
   if (halt_is_sure || !job.expects_loop || Watched(job, job.advance) < NamingLimit(job)) return verdict;
-  const std::vector<Finding> stall = StallFindings(job);
-  const bool stall_is_sure = IsSure(stall.front());
+  std::vector<Finding> stall = StallFindings(job);
+  if (job.unseen && !BeyondHangLimit(job)) OnlyName(stall);
+  const bool stall_is_sure = !stall.empty() && IsSure(stall.front());
   verdict.findings.insert(stall_is_sure ? verdict.findings.begin() : verdict.findings.end(), stall.begin(),
                           stall.end());
   verdict.wants_stacks = !stall_is_sure;

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -67,7 +68,7 @@ class TestJob {
     Advance();
     for (size_t r = 0; r < ranks_.size(); ++r) Sample(RankId(static_cast<int>(r)), ranks_[r]);
     if (verdict_.wants_stacks && now_ - stacks_at_ >= ToNanos({1})) SampleStacks();
-    return verdict_ = detector_.At(now_);
+    return verdict_ = detector_.At(now_, unseen, waits_since);
   }
   // Ticks until a verdict pleases or the time is up; then the last verdict.
   Verdict Until(Seconds limit, const std::function<bool(const Verdict&)>& pleases) {
@@ -84,6 +85,9 @@ class TestJob {
   std::vector<StackSample> stacks;
   bool keep = false;
   bool starting = false;  // the ranks import and set up: no training loop yet
+  // What a detector is told beside samples (hang.h, At). An unseen job is always starting.
+  bool unseen = false;
+  std::optional<Nanos> waits_since;
 
  private:
   struct Rank {

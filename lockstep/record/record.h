@@ -96,7 +96,7 @@ struct ls_op_body {
   uint32_t number;       /* of the rank's collectives on the communicator, in the order of launch, from 1; else 0 */
   uint32_t tag;          /* the library's own number of the op, the same on all members; LS_NO_TAG: none */
   uint32_t rank;         /* of the job */
-  int32_t peer;          /* of a send or receive: place in the communicator; else LS_NO_PEER */
+  int32_t peer;          /* of a send or receive: place in the communicator; of a collective: see ls_op_brings */
   uint32_t duration;     /* from launch to end; delta */
   uint32_t messages;     /* that it waited for until now */
   int32_t waits_for;     /* under way: whose message it waits for; place, or LS_NO_PEER */
@@ -183,6 +183,13 @@ static inline void ls_data_set_parts(struct ls_record* data, struct ls_data_part
   data->body.data.read = ls_delta(parts.read, data->delta_shift);
   data->body.data.decode = ls_delta(parts.decode, data->delta_shift);
   data->body.data.own = ls_delta(parts.own, data->delta_shift);
+}
+
+/* Of a collective to which every rank brings as many bytes: how many that are; -1: not known. It stands where others
+ * have their peer. */
+static inline int32_t ls_op_brings(const struct ls_op_body* op) {
+  const int is_even = op->function == LS_ALL_REDUCE || op->function == LS_BROADCAST || op->function == LS_REDUCE;
+  return is_even ? op->peer : -1;
 }
 
 /* Of an op: what the process did by itself before it; ns, or -1: not known. Before its duration is set. */

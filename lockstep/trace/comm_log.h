@@ -92,6 +92,7 @@ struct CommLog {
   std::vector<std::string> functions;
   std::vector<std::string> shapes = {""};  // few, of very many ops
   std::vector<int> reported;               // ranks that told anything, ascending
+  std::vector<int> world;                  // ranks that the job has, ascending, where that is told beside communicators
   std::vector<CommOp> ops;
   std::vector<CommTransfer> transfers;
   std::vector<CommCount> counts;

@@ -121,6 +121,7 @@ class Collector {
     destroyed_.DropLeftBehind(log_);
     FindMotion();
     std::sort(log_.reported.begin(), log_.reported.end());
+    if (worlds_.size() == 1) log_.world = *worlds_.begin();
     // A communicator's counters count its collectives, unless it has transfers too: then the last of either.
     std::vector<bool> mixed(log_.communicators.size());
     for (const CommOp& op : log_.ops)

@@ -53,6 +53,7 @@ TEST_F(FlightRecorder, TakesOpsGroupsAndCounters) {
   Write("fault_injection.log", "Fault ranks: [1]\n");
   const CommLog log = Read().value();
   EXPECT_THAT(log.reported, ElementsAre(1));
+  EXPECT_THAT(log.world, ElementsAre(0, 1));
   ASSERT_EQ(log.communicators.size(), 2U);
   EXPECT_EQ(log.communicators[1].description, "PP");
   EXPECT_THAT(log.communicators[1].ranks, ElementsAre(3, 1));

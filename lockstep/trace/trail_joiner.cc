@@ -288,8 +288,17 @@ class Joiner {
            newest_begun_.at(static_cast<int>(trail.origin.rank)) > record.time_ns;
   }
 
+  // Of one that has ended nobody asks: it was the same on all members.
+  uint32_t ShapeOf(const ls_op_body& body) {
+    const int32_t brings = ls_op_brings(&body);
+    if (brings < 0 || body.state == LS_OP_COMPLETED) return 0;
+    const auto [found, is_new] = shapes_.emplace(brings, static_cast<uint32_t>(log_.shapes.size()));
+    if (is_new) log_.shapes.push_back(fmt::format("of {} bytes", brings));
+    return found->second;
+  }
+
   CommOp OpOf(const TrailSnapshot& trail, const ls_record& record, bool is_under_way, const Members& members,
-              const Told& told) const {
+              const Told& told) {
     const ls_op_body& body = record.body.op;
     const bool transfer = IsTransfer(body), ended = body.state >= LS_OP_COMPLETED, failed = body.state == LS_OP_FAILED;
     CommOp op;
@@ -305,6 +314,7 @@ class Joiner {
     op.order = launched;
     op.created_ns = Wall(trail, launched);
     op.function = body.function;
+    op.shape = ShapeOf(body);
     op.state = (ended && !failed) || IsOnlyLaunched(body) ? OpState::kCompleted : OpState::kStarted;
     // Each is carried out by itself once it has begun.
     if (transfer && op.state == OpState::kStarted) op.batch = CommOp::kUnderWay;
@@ -470,7 +480,8 @@ class Joiner {
   std::map<uint64_t, Members> members_;  // by the communicator's id
   uint64_t known_ = 0, not_known_ = 0, only_launched_ = 0;
   uint64_t ahead_ = 0,
-           ahead_alone_ = 0;  // collectives of devices, and those that tell how long these were alone before
+           ahead_alone_ = 0;            // collectives of devices, and those that tell how long these were alone before
+  std::map<int32_t, uint32_t> shapes_;  // by bytes
   std::map<int, std::string> host_of_;
   std::map<int, int64_t> newest_begun_;       // of ranks, on their host's clock
   std::map<std::string, int64_t> newest_on_;  // of hosts

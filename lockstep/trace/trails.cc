@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "lockstep/trace/byte_source.h"
@@ -52,6 +53,15 @@ absl::Status ReadInto(const std::string& path, std::vector<TrailSnapshot>& trail
   return absl::OkStatus();
 }
 
+// Of the job. None where trails tell of different sizes: nobody knows which of them it has.
+std::vector<int> WorldOf(const std::vector<TrailSnapshot>& trails) {
+  const auto is_other = [&](const TrailSnapshot& trail) { return trail.origin.world != trails[0].origin.world; };
+  if (trails.empty() || std::ranges::any_of(trails, is_other)) return {};
+  std::vector<int> world(trails[0].origin.world);
+  std::iota(world.begin(), world.end(), 0);
+  return world;
+}
+
 }  // namespace
 
 bool HasTrails(const std::string& path) {
@@ -70,6 +80,7 @@ std::vector<std::string> TrailsIn(const std::string& directory) {
 CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
   const ChosenTrails chosen = ChooseTrails(std::move(trails));
   CommLog log = JoinChosen(chosen.trails);
+  log.world = WorldOf(chosen.trails);
   for (const Counter& counter : chosen.counters) Count(log.counters, counter.name, counter.count);
   if (chosen.riddles > 0) {
     log.AddBlindSpot(

@@ -61,6 +61,11 @@ uint64_t CounterOf(const CommLog& log, const std::string& name) {
   return 0;
 }
 
+TEST(Trails, TheWorldIsTheOneThatAllTellOf) {
+  EXPECT_THAT(JoinTrails({TrailOf(0), TrailOf(3)}).world, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(JoinTrails({TrailOf(0), TrailOf(3), TrailOf(1, 2)}).world, IsEmpty());
+}
+
 TEST(Trails, MembersAreJoinedByTheirCommunicatorsIdentity) {
   std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(3)};
   AddCommunicator(trails[0], 7, 0, 4);
@@ -94,6 +99,25 @@ TEST(Trails, TellWhatIsNotKnown) {
   EXPECT_EQ(log.ops.at(0).peer, -1);
   EXPECT_EQ(log.ops.at(0).batch, CommOp::kUnderWay);
   EXPECT_THAT(log.whole, ElementsAre(0)) << "of the others records were overwritten or left out";
+}
+
+TEST(Trails, WhatRanksBringToACollectiveIsItsShapeWhileItIsUnderWay) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(1), TrailOf(2), TrailOf(3)};
+  for (TrailSnapshot& trail : trails) {
+    AddCommunicator(trail, 7, trail.origin.rank, 4);
+    trail.under_way = {OpOf(0, 2, 10, LS_OP_STARTED)};
+    trail.under_way[0].body.op.peer = trail.origin.rank == 2 ? 4000 : 1'000'000;
+  }
+  trails[0].ended = {OpOf(0, 1, 5)};
+  trails[0].ended[0].body.op.peer = 8;
+  trails[3].under_way[0].body.op.function = LS_ALL_GATHER;
+  const CommLog log = JoinTrails(trails);
+  ASSERT_EQ(log.ops.size(), 5u);
+  EXPECT_EQ(log.ops[0].shape, 0u) << "it has ended";
+  EXPECT_EQ(log.shapes[log.ops[1].shape], "of 1000000 bytes");
+  EXPECT_EQ(log.ops[1].shape, log.ops[2].shape);
+  EXPECT_EQ(log.shapes[log.ops[3].shape], "of 4000 bytes");
+  EXPECT_EQ(log.ops[4].shape, 0u) << "where each may bring another size";
 }
 
 TEST(Trails, UnderWayHasAnAgeUnlessItsProcessIsGone) {

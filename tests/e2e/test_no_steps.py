@@ -1,4 +1,5 @@
 """Scripts that tell no steps: when they count as training."""
+import re
 import signal
 import unittest
 
@@ -40,6 +41,23 @@ class NoSteps(RunTest):
             self.assertIn(early, incident["headline"], run)
         self.assertIn("uneven.py FAILED, first by rank 1", run.stderr(), run)
         self.assertIn("rank 1: exit code 0, while others still trained, struck twice in a row", run.stderr(), run)
+
+    def test_a_hang_is_named_by_its_collectives_and_ends_at_the_hang_limit(self):
+        """Rank 1 sleeps instead of coming to a collective: no step tells that, but what the others wait in."""
+        script, limit_s = self.folder() / "plain.py", 90
+        script.write_text("import pathlib, time, torch, torch.distributed as dist\ndist.init_process_group('gloo')\none = torch.ones(1)\n"
+                          "slept = pathlib.Path(__file__).with_suffix('.slept')\nfor step in range(20):\n"
+                          "    if step == 10 and dist.get_rank() == 1 and not slept.exists():\n        slept.touch()\n        time.sleep(1000)\n"
+                          "    dist.all_reduce(one)\n")
+        run = Run(self, str(script), ranks=3, options=["--hang-limit-s", str(limit_s)])
+        named, = run.wait("a name", run.incidents, timeout=100)
+        self.assertEqual((["1"], False), ([one["name"] for one in named["suspects"]], named["certain"]), run)
+        run.wait("it is restarted", lambda: run.epoch() == 2, timeout=100)
+        run.finish()
+        incident, = run.incidents()
+        self.assertEqual((["1"], True), ([one["name"] for one in incident["suspects"]], incident["certain"]), run)
+        still_s = re.search(r"nothing has moved in its communication for (\d+) s", " ".join(incident["evidence"]))
+        self.assertGreaterEqual(int(still_s[1]), limit_s, run)
 
 
 if __name__ == "__main__":
