@@ -87,17 +87,16 @@ double LongestByChance(const Passes& passes, int dp, const SlowLanes& slow, doub
 
 // With one stage a worker that is slow looks like one whose microbatches are longer; but that much longer, in all steps
 // or a run of them, they are not by chance.
-void LeaveOutWorkers(const Passes& passes, Lengths& lengths) {
-  const double spread = SpreadOfLanes(passes);
+void LeaveOutWorkers(const Passes& passes, const SlowWorkers& workers, Lengths& lengths) {
   for (int dp = 0; dp < passes.job().dp; ++dp) {
-    const std::optional<SlowLanes> slow = FindSlowLanes(passes, dp, 0, spread);
+    const std::optional<SlowLanes>& slow = workers.Of(dp, 0);
     if (!slow) continue;
     std::vector<double> there;
     for (const size_t lane : slow->lanes)
       for (int i = 0; i < lengths.microbatches(); ++i)
         if (const double length = lengths.At(lane, i); !std::isnan(length)) there.push_back(length);
     const double slower = Median(std::move(there));
-    if (slower <= LongestByChance(passes, dp, *slow, spread)) continue;
+    if (slower <= LongestByChance(passes, dp, *slow, workers.usual_spread())) continue;
     for (const size_t lane : slow->lanes) {
       lengths.Slower(lane) = slower;
       for (int i = 0; i < lengths.microbatches(); ++i) lengths.At(lane, i) /= slower;
@@ -107,7 +106,7 @@ void LeaveOutWorkers(const Passes& passes, Lengths& lengths) {
 
 // What passes and stages agree on, each against its own median in the lane: neither a pause nor a slow worker is a
 // length.
-Lengths SharedLengths(const Passes& passes) {
+Lengths SharedLengths(const Passes& passes, const SlowWorkers& workers) {
   const trace::TracedJob& job = passes.job();
   std::vector<std::tuple<int, int, LengthsOn>> places;  // pass, stage
   for (int pass = 0; pass < kPasses && passes.HasPass(pass); ++pass)
@@ -127,7 +126,7 @@ Lengths SharedLengths(const Passes& passes) {
           votes.empty() ? std::numeric_limits<double>::quiet_NaN() : of_lane * LowerMedian(std::move(votes));
     }
   }
-  if (job.pp == 1) LeaveOutWorkers(passes, shared);
+  if (job.pp == 1) LeaveOutWorkers(passes, workers, shared);
   return shared;
 }
 
@@ -176,7 +175,7 @@ std::vector<double> MeansBySet(const trace::TracedJob& job, const Lengths& lengt
 }
 
 // Of segments: what most of a lane's take, relative to what is usual.
-Lengths SegmentLengths(const Passes& passes) {
+Lengths SegmentLengths(const Passes& passes, const SlowWorkers& workers) {
   const trace::TracedJob& job = passes.job();
   Lengths lengths(job.lanes.size(), passes.microbatches());
   for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
@@ -185,7 +184,7 @@ Lengths SegmentLengths(const Passes& passes) {
       if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane));
     lengths.At(lane, 0) = relative.empty() ? std::numeric_limits<double>::quiet_NaN() : Median(std::move(relative));
   }
-  LeaveOutWorkers(passes, lengths);
+  LeaveOutWorkers(passes, workers, lengths);
   return lengths;
 }
 
@@ -246,9 +245,9 @@ std::vector<double> BesideLengths(const Passes& passes, int stage, const Lengths
 }
 
 // The same of a pipeline's segments. One of several microbatches, or of none, takes what it usually takes.
-Remedy EvenLengthsOfSegments(const Passes& passes) {
+Remedy EvenLengthsOfSegments(const Passes& passes, const SlowWorkers& workers) {
   const trace::TracedJob& job = passes.job();
-  const Lengths lengths = SharedLengths(passes);
+  const Lengths lengths = SharedLengths(passes, workers);
   const std::vector<double> means = MeansBySet(job, lengths);
   Remedy remedy;
   for (int stage = 0; stage < job.pp; ++stage) {
@@ -268,11 +267,11 @@ Remedy EvenLengthsOfSegments(const Passes& passes) {
 }
 
 // Every microbatch of a step takes what they take in the mean. variation: of the lengths.
-Remedy EvenLengths(const Passes& passes, double variation) {
+Remedy EvenLengths(const Passes& passes, const SlowWorkers& workers, double variation) {
   const trace::TracedJob& job = passes.job();
-  if (passes.OfSegments() && job.pp > 1) return EvenLengthsOfSegments(passes);
+  if (passes.OfSegments() && job.pp > 1) return EvenLengthsOfSegments(passes, workers);
   const bool segments = !passes.HasPass(1);
-  const Lengths lengths = segments ? SegmentLengths(passes) : SharedLengths(passes);
+  const Lengths lengths = segments ? SegmentLengths(passes, workers) : SharedLengths(passes, workers);
   Remedy remedy;
   for (int pass = 0; pass < kPasses; ++pass)
     for (int stage = 0; stage < job.pp; ++stage) {
@@ -294,7 +293,7 @@ Remedy EvenLengths(const Passes& passes, double variation) {
 
 }  // namespace
 
-std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
+std::vector<Remedy> FindSequenceLengths(const Passes& passes, const SlowWorkers& workers) {
   const trace::TracedJob& job = passes.job();
   // Without backward passes to compare with, one half of the segments with the other; in a pipeline, only stages.
   const bool halves = passes.OfSegments() && job.pp == 1, only_stages = passes.OfSegments() && job.pp > 1;
@@ -319,7 +318,7 @@ std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
   }
   if (!only_stages && Median(correlations) < kSameLength) return {};
   if (!across.empty() && Median(across) < kSameLength) return {};
-  Remedy remedy = EvenLengths(passes, variation);
+  Remedy remedy = EvenLengths(passes, workers, variation);
   remedy.cause.kind = CauseKind::kSequenceLength;
   remedy.cause.evidence = {fmt::format("by {:.0f} % (robust standard deviation{})", 100 * variation,
                                        passes.OfSegments() ? "" : " of forward")};

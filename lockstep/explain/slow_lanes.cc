@@ -101,8 +101,11 @@ class Worker {
 
 }  // namespace
 
-std::optional<SlowLanes> FindSlowLanes(const Passes& passes, int dp, int stage, double usual_spread) {
-  return Worker(passes, dp, stage).Find(usual_spread);
+SlowWorkers::SlowWorkers(const Passes& passes)
+    : usual_spread_(passes.job().pp == 1 ? SpreadOfLanes(passes) : 0), slow_(static_cast<size_t>(passes.job().dp)) {
+  for (int dp = 0; dp < passes.job().dp; ++dp)
+    for (int stage = 0; stage < passes.job().pp; ++stage)
+      slow_[static_cast<size_t>(dp)].push_back(Worker(passes, dp, stage).Find(usual_spread_));
 }
 
 }  // namespace lockstep::explain
