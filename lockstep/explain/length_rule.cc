@@ -81,8 +81,20 @@ double LongestByChance(const Passes& passes, int dp, const SlowLanes& slow, doub
       others.push_back(std::log(length));
   const double mean = Mean(others);
   for (const double other : others) squares.push_back((other - mean) * (other - mean));
-  const double by_chance = ByChance(std::sqrt(Mean(squares)), slow.in_a_row ? slow.lanes.size() : 1);
+  constexpr double kSurely = 4.5;  // standard deviations of the mean of a run: any of them may be the longest
+  const double spread = std::sqrt(Mean(squares));
+  const double by_chance =
+      slow.in_a_row ? kSurely * spread / std::sqrt(static_cast<double>(slow.lanes.size())) : ByChance(spread, 1);
   return std::exp(std::max(0.0, Median(std::move(others))) + by_chance);
+}
+
+// How long they are there: most of them, and of a run, which a few that are very long are not, their mean too.
+double LongInAll(std::vector<double> lengths, const SlowLanes& slow) {
+  std::vector<double> logs;
+  for (const double length : lengths)
+    if (length > 0) logs.push_back(std::log(length));
+  const double most = Median(std::move(lengths));
+  return slow.always || !slow.in_a_row || logs.empty() ? most : std::min(most, std::exp(Mean(logs)));
 }
 
 // With one stage a worker that is slow looks like one whose microbatches are longer; but that much longer, in all steps
@@ -95,8 +107,8 @@ void LeaveOutWorkers(const Passes& passes, const SlowWorkers& workers, Lengths& 
     for (const size_t lane : slow->lanes)
       for (int i = 0; i < lengths.microbatches(); ++i)
         if (const double length = lengths.At(lane, i); !std::isnan(length)) there.push_back(length);
-    const double slower = Median(std::move(there));
-    if (slower <= LongestByChance(passes, dp, *slow, workers.usual_spread())) continue;
+    const double slower = Median(there);
+    if (LongInAll(std::move(there), *slow) <= LongestByChance(passes, dp, *slow, workers.usual_spread())) continue;
     for (const size_t lane : slow->lanes) {
       lengths.Slower(lane) = slower;
       for (int i = 0; i < lengths.microbatches(); ++i) lengths.At(lane, i) /= slower;
