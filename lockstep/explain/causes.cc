@@ -10,6 +10,7 @@
 #include "lockstep/explain/passes.h"
 #include "lockstep/explain/remedy.h"
 #include "lockstep/explain/sample.h"
+#include "lockstep/explain/slow_lanes.h"
 
 namespace lockstep::explain {
 namespace {
@@ -19,7 +20,10 @@ constexpr int kRounds = 8;
 constexpr double kOfStep = 0.01, kOfLoss = 0.05;
 constexpr double kMoreTogether = 2;  // times the gain of the best alone, and several are named as one cause
 
-constexpr std::array kComputeRules = {FindSlowWorkers, FindSlowStages, FindSequenceLengths, FindPauses};
+using ComputeRule = std::vector<Remedy> (*)(const Passes&, const SlowWorkers&);
+constexpr std::array<ComputeRule, 4> kComputeRules = {
+    FindSlowWorkers, [](const Passes& passes, const SlowWorkers&) { return FindSlowStages(passes); },
+    FindSequenceLengths, [](const Passes& passes, const SlowWorkers&) { return FindPauses(passes); }};
 // What a rank itself says is not inferred, and is asked before all else.
 constexpr std::array kToldRules = {FindDataWaits};
 constexpr std::array kOtherRules = {FindSlowLinks,  FindSlowRings,   FindSlowFabric,
@@ -116,9 +120,10 @@ class Peeling {
     std::vector<std::function<void()>> tasks;
     if (!passes_) passes_.emplace(job_, times_, analysis_.threads());
     if (computes_.empty()) {
+      slow_workers_.emplace(*passes_);
       computes_.resize(kComputeRules.size());
       for (size_t i = 0; i < kComputeRules.size(); ++i)
-        tasks.emplace_back([this, i] { computes_[i] = kComputeRules[i](*passes_); });
+        tasks.emplace_back([this, i] { computes_[i] = kComputeRules[i](*passes_, *slow_workers_); });
     }
     if (told_.empty())
       for (const auto& rule : kToldRules) told_.push_back(rule(job_, times_));
@@ -346,6 +351,7 @@ class Peeling {
   const WhatIf& analysis_;
   Times times_;  // without the causes found so far
   std::optional<Passes> passes_;
+  std::optional<SlowWorkers> slow_workers_;
   const graph::Replay replay_;
   const graph::Scenario measured_;
   double begin_ = 0, now_ = 0;

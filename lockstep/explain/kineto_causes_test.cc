@@ -95,6 +95,15 @@ INSTANTIATE_TEST_SUITE_P(Spreads, LengthsAndASlowRank,
                                                                 .first_step = 4,
                                                                 .last_step = 8})));
 
+// One and a half times as long, for five steps, where all vary by 15 %: hardly to be told from chance.
+INSTANTIATE_TEST_SUITE_P(Wide, LengthsAndASlowRank,
+                         testing::Combine(testing::Values(0.15),
+                                          testing::Values(Fault{.kind = FaultKind::kTransientWorker,
+                                                                .dp = 5,
+                                                                .factor = 1.5,
+                                                                .first_step = 4,
+                                                                .last_step = 8})));
+
 // Four ranks in two all-reduces a step. Between these rank 2 takes 19 ms more or some more still, in every N-th step.
 // Before the first rank 0 pauses, now and then. Rank 3 ends each step `later` than the others, and begins the next so.
 trace::KinetoRank TwiceReduced(int rank, int every, int64_t later) {

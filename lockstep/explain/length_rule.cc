@@ -85,23 +85,35 @@ std::vector<double> LengthsOfLanes(const Passes& passes) {
 double LongestByChance(const Passes& passes, int dp, const SlowLanes& slow, double usual_spread, const Others& others) {
   if (slow.always) return 1 + ByChance(std::max(usual_spread, SpreadOfLanes(passes, dp)), slow.lanes.size());
   const auto [median, deviation] = others.Without(slow.lanes);
-  return std::exp(std::max(0.0, median) + ByChance(deviation, slow.in_a_row ? slow.lanes.size() : 1));
+  constexpr double kSurely = 4.5;  // standard deviations of the mean of a run: any of them may be the longest
+  const double by_chance = slow.in_a_row ? kSurely * deviation / std::sqrt(static_cast<double>(slow.lanes.size()))
+                                         : ByChance(deviation, 1);
+  return std::exp(std::max(0.0, median) + by_chance);
+}
+
+// How long they are there: most of them, and of a run, which a few that are very long are not, their mean too.
+double LongInAll(std::vector<double> lengths, const SlowLanes& slow) {
+  std::vector<double> logs;
+  for (const double length : lengths)
+    if (length > 0) logs.push_back(std::log(length));
+  const double most = Median(std::move(lengths));
+  return slow.always || !slow.in_a_row || logs.empty() ? most : std::min(most, std::exp(Mean(logs)));
 }
 
 // With one stage a worker that is slow looks like one whose microbatches are longer; but that much longer, in all steps
 // or a run of them, they are not by chance.
-void LeaveOutWorkers(const Passes& passes, Lengths& lengths) {
-  const double spread = SpreadOfLanes(passes);
+void LeaveOutWorkers(const Passes& passes, const SlowWorkers& workers, Lengths& lengths) {
   const Others others(LengthsOfLanes(passes));
   for (int dp = 0; dp < passes.job().dp; ++dp) {
-    const std::optional<SlowLanes> slow = FindSlowLanes(passes, dp, 0, spread);
+    const std::optional<SlowLanes>& slow = workers.Of(dp, 0);
     if (!slow) continue;
     std::vector<double> there;
     for (const size_t lane : slow->lanes)
       for (int i = 0; i < lengths.microbatches(); ++i)
         if (const double length = lengths.At(lane, i); !std::isnan(length)) there.push_back(length);
-    const double slower = Median(std::move(there));
-    if (slower <= LongestByChance(passes, dp, *slow, spread, others)) continue;
+    const double slower = Median(there);
+    if (LongInAll(std::move(there), *slow) <= LongestByChance(passes, dp, *slow, workers.usual_spread(), others))
+      continue;
     for (const size_t lane : slow->lanes) {
       lengths.Slower(lane) = slower;
       for (int i = 0; i < lengths.microbatches(); ++i) lengths.At(lane, i) /= slower;
@@ -111,7 +123,7 @@ void LeaveOutWorkers(const Passes& passes, Lengths& lengths) {
 
 // What passes and stages agree on, each against its own median in the lane: neither a pause nor a slow worker is a
 // length.
-Lengths SharedLengths(const Passes& passes) {
+Lengths SharedLengths(const Passes& passes, const SlowWorkers& workers) {
   const trace::TracedJob& job = passes.job();
   std::vector<std::tuple<int, int, LengthsOn>> places;  // pass, stage
   for (int pass = 0; pass < kPasses && passes.HasPass(pass); ++pass)
@@ -131,7 +143,7 @@ Lengths SharedLengths(const Passes& passes) {
           votes.empty() ? std::numeric_limits<double>::quiet_NaN() : of_lane * LowerMedian(std::move(votes));
     }
   }
-  if (job.pp == 1) LeaveOutWorkers(passes, shared);
+  if (job.pp == 1) LeaveOutWorkers(passes, workers, shared);
   return shared;
 }
 
@@ -180,7 +192,7 @@ std::vector<double> MeansBySet(const trace::TracedJob& job, const Lengths& lengt
 }
 
 // Of segments: what most of a lane's take, relative to what is usual.
-Lengths SegmentLengths(const Passes& passes) {
+Lengths SegmentLengths(const Passes& passes, const SlowWorkers& workers) {
   const trace::TracedJob& job = passes.job();
   Lengths lengths(job.lanes.size(), passes.microbatches());
   for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
@@ -189,7 +201,7 @@ Lengths SegmentLengths(const Passes& passes) {
       if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane));
     lengths.At(lane, 0) = relative.empty() ? std::numeric_limits<double>::quiet_NaN() : Median(std::move(relative));
   }
-  LeaveOutWorkers(passes, lengths);
+  LeaveOutWorkers(passes, workers, lengths);
   return lengths;
 }
 
@@ -250,9 +262,9 @@ std::vector<double> BesideLengths(const Passes& passes, int stage, const Lengths
 }
 
 // The same of a pipeline's segments. One of several microbatches, or of none, takes what it usually takes.
-Remedy EvenLengthsOfSegments(const Passes& passes) {
+Remedy EvenLengthsOfSegments(const Passes& passes, const SlowWorkers& workers) {
   const trace::TracedJob& job = passes.job();
-  const Lengths lengths = SharedLengths(passes);
+  const Lengths lengths = SharedLengths(passes, workers);
   const std::vector<double> means = MeansBySet(job, lengths);
   Remedy remedy;
   for (int stage = 0; stage < job.pp; ++stage) {
@@ -272,11 +284,11 @@ Remedy EvenLengthsOfSegments(const Passes& passes) {
 }
 
 // Every microbatch of a step takes what they take in the mean. variation: of the lengths.
-Remedy EvenLengths(const Passes& passes, double variation) {
+Remedy EvenLengths(const Passes& passes, const SlowWorkers& workers, double variation) {
   const trace::TracedJob& job = passes.job();
-  if (passes.OfSegments() && job.pp > 1) return EvenLengthsOfSegments(passes);
+  if (passes.OfSegments() && job.pp > 1) return EvenLengthsOfSegments(passes, workers);
   const bool segments = !passes.HasPass(1);
-  const Lengths lengths = segments ? SegmentLengths(passes) : SharedLengths(passes);
+  const Lengths lengths = segments ? SegmentLengths(passes, workers) : SharedLengths(passes, workers);
   Remedy remedy;
   for (int pass = 0; pass < kPasses; ++pass)
     for (int stage = 0; stage < job.pp; ++stage) {
@@ -298,7 +310,7 @@ Remedy EvenLengths(const Passes& passes, double variation) {
 
 }  // namespace
 
-std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
+std::vector<Remedy> FindSequenceLengths(const Passes& passes, const SlowWorkers& workers) {
   const trace::TracedJob& job = passes.job();
   // Without backward passes to compare with, one half of the segments with the other; in a pipeline, only stages.
   const bool halves = passes.OfSegments() && job.pp == 1, only_stages = passes.OfSegments() && job.pp > 1;
@@ -323,7 +335,7 @@ std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
   }
   if (!only_stages && Median(correlations) < kSameLength) return {};
   if (!across.empty() && Median(across) < kSameLength) return {};
-  Remedy remedy = EvenLengths(passes, variation);
+  Remedy remedy = EvenLengths(passes, workers, variation);
   remedy.cause.kind = CauseKind::kSequenceLength;
   remedy.cause.evidence = {fmt::format("by {:.0f} % (robust standard deviation{})", 100 * variation,
                                        passes.OfSegments() ? "" : " of forward")};

@@ -8,7 +8,6 @@
 #include "lockstep/base/median.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/explain/sample.h"
-#include "lockstep/explain/steady_segments.h"
 
 namespace lockstep::explain {
 
@@ -28,7 +27,11 @@ Passes::Passes(const trace::TracedJob& job, const Times& times, size_t threads)
     microbatches_ = std::max(microbatches_, At(one.microbatch + 1));
     segments_ |= one.type == trace::OpType::kSegment;
   }
-  if (segments_) chunks_ = 1;
+  if (segments_) {
+    chunks_ = 1;
+    steady_.resize(stages);
+    for (auto& of_stage : steady_) of_stage.resize(At(job.dp));
+  }
   by_place_.resize(kPasses * At(job.pp) * chunks_ * microbatches_);
   for (const auto& by_stage : ops_)
     for (const std::vector<uint32_t>& ops : by_stage)
@@ -117,7 +120,7 @@ void Passes::FindInLane(size_t pass, size_t stage) {
 void Passes::FindInLaneOfSegments(size_t pass, size_t stage) {
   std::vector<double>& in_lane = in_lane_[pass][stage];
   for (int dp = 0; dp < job_.dp && !ops_[pass][stage].empty(); ++dp) {
-    const SteadySegments steady(*this, static_cast<int>(stage), dp);
+    const SteadySegments& steady = steady_[stage][At(dp)].emplace(*this, static_cast<int>(stage), dp);
     for (const size_t lane : LanesOf(dp)) {
       double seconds = 0, usual = 0;
       for (const uint32_t op : ops_[pass][stage])

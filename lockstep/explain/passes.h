@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "lockstep/explain/remedy.h"
+#include "lockstep/explain/steady_segments.h"
 
 namespace lockstep::explain {
 
@@ -46,6 +47,8 @@ class Passes {
   // Median over microbatches of relative durations in a lane; of segments, what all took relative to what is usual, but
   // for pauses (SteadySegments).
   double InLane(int pass, int stage, size_t lane) const { return in_lane_[At(pass)][At(stage)][lane]; }
+  // Of segments.
+  const SteadySegments& Steady(int stage, int dp) const { return *steady_[At(stage)][At(dp)]; }
   // The compute of the same chunk and microbatch in another pass, or on another stage; of segments, one of the same
   // microbatch.
   std::optional<uint32_t> Same(uint32_t op, int pass, int stage) const;
@@ -83,6 +86,7 @@ class Passes {
   std::array<std::vector<double>, kPasses> of_stage_;            // [pass][stage]
   std::array<std::vector<std::vector<double>>, kPasses> in_lane_;
   bool segments_ = false;
+  std::vector<std::vector<std::optional<SteadySegments>>> steady_;  // [stage][dp], of segments
 };
 
 inline int PassOf(trace::OpType type) { return type == trace::OpType::kBackwardCompute ? 1 : 0; }  // requires IsPass

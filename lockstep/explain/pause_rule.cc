@@ -6,7 +6,6 @@
 #include "lockstep/base/status.h"
 #include "lockstep/explain/pass_times.h"
 #include "lockstep/explain/sample.h"
-#include "lockstep/explain/steady_segments.h"
 
 namespace lockstep::explain {
 namespace {
@@ -38,8 +37,8 @@ bool IsLongElsewhere(const Passes& passes, uint32_t op, size_t lane, double limi
 class Unpaused {
  public:
   Unpaused(const Passes& passes, int pass, int stage, int dp) : passes_(passes), pass_(pass), stage_(stage) {
-    if (passes.OfSegments()) steady_.emplace(passes, stage, dp);
-    steady_ ? SumUp(passes.LanesOf(dp)) : FindMostlyPaused(passes.LanesOf(dp));
+    if (passes.OfSegments() && !passes.Ops(pass, stage).empty()) steady_ = &passes.Steady(stage, dp);
+    steady_ != nullptr ? SumUp(passes.LanesOf(dp)) : FindMostlyPaused(passes.LanesOf(dp));
   }
 
   double At(uint32_t op, size_t lane) const {
@@ -91,7 +90,7 @@ class Unpaused {
   const Passes& passes_;
   const int pass_, stage_;
   std::map<size_t, double> mostly_paused_;  // by lane
-  std::optional<SteadySegments> steady_;
+  const SteadySegments* steady_ = nullptr;  // of segments
   std::vector<Sums> of_lane_;
 };
 

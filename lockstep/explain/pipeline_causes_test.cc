@@ -106,6 +106,9 @@ INSTANTIATE_TEST_SUITE_P(Plain, InAPipeline,
                                           testing::ValuesIn(kCases)));
 const Case kWrapped[] = {{"worker", {.kind = FaultKind::kWorker, .dp = 0, .stage = 1, .factor = 1.4}},
                          {"stage", {.kind = FaultKind::kStage, .stage = 1, .factor = 1.4}},
+                         {"link", {.kind = FaultKind::kLink, .dp = 1, .stage = 0, .seconds{0.25}}},
+                         {"link_between", {.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.25}}},
+                         {"link_to_the_last", {.kind = FaultKind::kLink, .dp = 1, .stage = 2, .seconds{0.6}}},
                          {"fabric", {.kind = FaultKind::kFabric, .factor = 30, .first_step = 4, .last_step = 5}, 0.05}};
 INSTANTIATE_TEST_SUITE_P(Interleaved, InAPipeline,
                          testing::Combine(testing::Values(synth::JobShape{.vpp = 2, .microbatches = 8, .steps = 8}),

@@ -29,12 +29,13 @@ struct Remedy {
 };
 
 class Passes;
+class SlowWorkers;
 
 // Each looks at the times for one kind of cause, or two, and answers those that stand out. Whether it matters a replay
 // says.
-std::vector<Remedy> FindSlowWorkers(const Passes& passes);
+std::vector<Remedy> FindSlowWorkers(const Passes& passes, const SlowWorkers& workers);
 std::vector<Remedy> FindSlowStages(const Passes& passes);
-std::vector<Remedy> FindSequenceLengths(const Passes& passes);
+std::vector<Remedy> FindSequenceLengths(const Passes& passes, const SlowWorkers& workers);
 std::vector<Remedy> FindPauses(const Passes& passes);
 std::vector<Remedy> FindSlowLinks(const Passes& passes);
 std::vector<Remedy> FindSlowRings(const Passes& passes);

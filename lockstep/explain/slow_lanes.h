@@ -16,8 +16,21 @@ struct SlowLanes {
   std::array<double, kPasses> ratios{};  // of each pass to what is usual, in these lanes
 };
 
-// nullopt: it is not slow. `usual_spread`: by which the lanes of most ranks vary by chance (SpreadOfLanes), where
-// longer sequences look like a worker that is always slow; 0 where they do not.
-std::optional<SlowLanes> FindSlowLanes(const Passes& passes, int dp, int stage, double usual_spread);
+// Of all workers, as the passes are when it is made.
+class SlowWorkers {
+ public:
+  explicit SlowWorkers(const Passes& passes);
+  // nullopt: it is not slow.
+  const std::optional<SlowLanes>& Of(int dp, int stage) const {
+    return slow_[static_cast<size_t>(dp)][static_cast<size_t>(stage)];
+  }
+  // By which the lanes of most ranks vary by chance, where longer sequences look like a worker that is always slow:
+  // with one stage. 0: of several, the others tell.
+  double usual_spread() const { return usual_spread_; }
+
+ private:
+  const double usual_spread_;
+  std::vector<std::vector<std::optional<SlowLanes>>> slow_;  // [dp][stage]
+};
 
 }  // namespace lockstep::explain

@@ -35,14 +35,11 @@ Remedy RemedyOf(const Passes& passes, int dp, int stage, const SlowLanes& slow) 
 
 }  // namespace
 
-std::vector<Remedy> FindSlowWorkers(const Passes& passes) {
+std::vector<Remedy> FindSlowWorkers(const Passes& passes, const SlowWorkers& workers) {
   std::vector<Remedy> found;
-  // Of one stage a worker may have longer sequences by chance; of several, the others tell.
-  const double spread = passes.job().pp == 1 ? SpreadOfLanes(passes) : 0;
   for (int dp = 0; dp < passes.job().dp; ++dp)
     for (int stage = 0; stage < passes.job().pp; ++stage)
-      if (const auto slow = FindSlowLanes(passes, dp, stage, spread))
-        found.push_back(RemedyOf(passes, dp, stage, *slow));
+      if (const auto& slow = workers.Of(dp, stage)) found.push_back(RemedyOf(passes, dp, stage, *slow));
   return found;
 }
 

@@ -84,13 +84,18 @@ class Builder {
   }
 
   // What a stage sends on it has made of what it received, and what the last stage sends back, too: also where the
-  // receive was never seen to be awaited, because something else took longer in every step. Not where model chunks wrap
-  // around: there the n-th that is received is not the n-th that is sent.
+  // receive was never seen to be awaited, because something else took longer in every step. Where model chunks wrap
+  // around, the n-th that is received is not the n-th that is sent.
   void AwaitReceives() {
     for (const RoleForm& form : steps_.roles) seen_awaited_.push_back(form.awaited_cut);
-    for (size_t role = 0; role < steps_.roles.size() && !wraps_; ++role) {
+    for (size_t role = 0; role < steps_.roles.size(); ++role) {
       std::map<OpType, std::vector<size_t>> by_type;
       for (const auto& [type, i] : TransfersOf(role)) by_type[type].push_back(i);
+      if (wraps_) {
+        AwaitReceivesBeside(steps_.roles[role], by_type[OpType::kForwardRecv], by_type[OpType::kBackwardRecv]);
+        AwaitReceivesBeside(steps_.roles[role], by_type[OpType::kBackwardRecv], by_type[OpType::kForwardRecv]);
+        continue;
+      }
       const std::vector<size_t>&forward = by_type[OpType::kForwardSend], &backward = by_type[OpType::kBackwardSend];
       AwaitReceives(steps_.roles[role], by_type[OpType::kForwardRecv], forward, backward);
       AwaitReceives(steps_.roles[role], by_type[OpType::kBackwardRecv], backward, {});
@@ -108,6 +113,24 @@ class Builder {
       if (sent.empty() && n < returned.size() && receive < returned[n])
         from = n == 0 ? 0 : form.input_cut[returned[n - 1]];  // behind the backward before
       if (from != RoleForm::kNever && from >= form.input_cut[receive]) form.awaited_cut[receive] = from;
+    }
+  }
+
+  // Where chunks wrap around: a receive is posted one pass ahead, so the segment behind that waits beside which it
+  // began. Not before what was received before it in its direction, nor where another receive was seen to be awaited.
+  static void AwaitReceivesBeside(RoleForm& form, const std::vector<size_t>& received,
+                                  const std::vector<size_t>& others) {
+    const std::vector<size_t> seen = form.awaited_cut;
+    const auto is_awaited = [&](size_t cut) {
+      const auto there = [&](size_t receive) { return seen[receive] == cut; };
+      return std::ranges::any_of(received, there) || std::ranges::any_of(others, there);
+    };
+    size_t before = 0;
+    for (size_t n = 0; n < received.size(); ++n) {
+      size_t& awaited = form.awaited_cut[received[n]];
+      const size_t cut = form.input_cut[received[n]] + 1;
+      if (awaited == RoleForm::kNever && cut > before && cut + 1 < form.cuts && !is_awaited(cut)) awaited = cut;
+      if (awaited != RoleForm::kNever) before = awaited;
     }
   }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/median.h"
+#include "lockstep/trace/common_moments.h"
 #include "lockstep/trace/lost_rows.h"
 
 namespace lockstep::trace {
@@ -21,9 +22,6 @@ struct Member {
 };
 
 // What the donor and the lane both have.
-struct Common {
-  float donor, own;  // s
-};
 struct CommonPass {
   float donor_start, own_start, own_end;  // s
 };
@@ -133,33 +131,22 @@ class WorkerTimes {
     return LowerMedian(std::move(ends));
   }
 
-  // By the donor's times.
-  const std::vector<Common>& CommonWith(uint32_t donor) {
+  const CommonMoments& CommonWith(uint32_t donor) {
     const auto [found, is_new] = common_.try_emplace(donor);
-    std::vector<Common>& common = found->second;
+    CommonMoments& common = found->second;
     if (!is_new) return common;
     for (uint32_t op = span_.first; op < span_.last; ++op) {
       if (!recorded_.Has(op, donor)) continue;
       const auto group_end = group_ends_.find(op);
       if (recorded_.Has(op, lane_)) {
-        common.push_back({recorded_.Start(op, donor), recorded_.Start(op, lane_)});
-        common.push_back({recorded_.End(op, donor), recorded_.End(op, lane_)});
+        common.Add(recorded_.Start(op, donor), recorded_.Start(op, lane_));
+        common.Add(recorded_.End(op, donor), recorded_.End(op, lane_));
       } else if (group_end != group_ends_.end()) {
-        common.push_back({recorded_.End(op, donor), group_end->second});
+        common.Add(recorded_.End(op, donor), group_end->second);
       }
     }
-    std::ranges::sort(common, {}, &Common::donor);
+    common.Sort();
     return common;
-  }
-
-  // Where a moment of the donor would be in the lane, by the nearest that both have.
-  float Moved(float moment, uint32_t donor) {
-    const std::vector<Common>& common = CommonWith(donor);
-    const auto behind = std::ranges::lower_bound(common, moment, {}, &Common::donor);
-    auto nearest = behind;
-    if (behind != common.begin() && (behind == common.end() || moment - (behind - 1)->donor <= behind->donor - moment))
-      nearest = behind - 1;
-    return nearest == common.end() ? moment : nearest->own + (moment - nearest->donor);
   }
 
   // By the donor's starts.
@@ -209,8 +196,9 @@ class WorkerTimes {
     const std::vector<uint32_t> donors = Donors(op);
     if (donors.empty()) return std::nullopt;
     for (const uint32_t donor : donors) {
-      starts.push_back(Moved(recorded_.Start(op, donor), donor));
-      ends.push_back(Moved(recorded_.End(op, donor), donor));
+      const CommonMoments& common = CommonWith(donor);
+      starts.push_back(common.Moved(recorded_.Start(op, donor)));
+      ends.push_back(common.Moved(recorded_.End(op, donor)));
     }
     const auto group_end = group_ends_.find(op);
     const bool met = group_end != group_ends_.end();
@@ -229,7 +217,7 @@ class WorkerTimes {
   const size_t step_;
   const uint32_t lane_;
   std::map<uint32_t, float> group_ends_;                // of lost communications, s
-  std::map<uint32_t, std::vector<Common>> common_;      // of each donor
+  std::map<uint32_t, CommonMoments> common_;            // of each donor
   std::map<uint32_t, std::vector<CommonPass>> passes_;  // of each donor
   std::map<OpType, float> usual_;                       // s
 };

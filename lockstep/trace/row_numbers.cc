@@ -8,6 +8,7 @@
 
 #include "lockstep/base/median.h"
 #include "lockstep/base/parallel.h"
+#include "lockstep/trace/common_moments.h"
 
 namespace lockstep::trace {
 namespace {
@@ -163,27 +164,18 @@ class Stage {
     return true;
   }
 
-  // Where the passes of both tell that a moment of the donor would be in the lane. `common`: by the donor's times.
-  using Common = std::pair<float, float>;
-  std::vector<Common> CommonPasses(uint32_t donor, uint32_t lane) {
-    std::vector<Common> common;
+  // The begins and ends of passes of both.
+  CommonMoments CommonPasses(uint32_t donor, uint32_t lane) {
+    CommonMoments common;
     for (const OpType type : {OpType::kForwardCompute, OpType::kBackwardCompute})
       for (uint32_t op = index_.Of(type, stage_).first; op < index_.Of(type, stage_).last; ++op) {
         const StragglerRow *there = Row(op, donor), *here = Row(op, lane);
         if (there == nullptr || here == nullptr) continue;
-        common.emplace_back(there->start, here->start);
-        common.emplace_back(there->start + there->duration, here->start + here->duration);
+        common.Add(there->start, here->start);
+        common.Add(there->start + there->duration, here->start + here->duration);
       }
-    std::sort(common.begin(), common.end());
+    common.Sort();
     return common;
-  }
-
-  static float Moved(const std::vector<Common>& common, float moment) {
-    auto nearest = std::ranges::lower_bound(common, moment, {}, &Common::first);
-    if (nearest == common.end() ||
-        (nearest != common.begin() && moment - (nearest - 1)->first < nearest->first - moment))
-      --nearest;
-    return nearest->second + (moment - nearest->first);
   }
 
   // The same rank's, else one of the same step, else any.
@@ -200,10 +192,10 @@ class Stage {
   // When the ops would have begun in the lane, by its passes and those of a lane that has them all. Empty: not told.
   std::vector<float> ExpectedStarts(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane) {
     const uint32_t donor = DonorOf(whole, lane);
-    const std::vector<Common> common = CommonPasses(donor, lane);
+    const CommonMoments common = CommonPasses(donor, lane);
     if (common.empty()) return {};
     std::vector<float> expected;
-    for (uint32_t op = span.first; op < span.last; ++op) expected.push_back(Moved(common, Row(op, donor)->start));
+    for (uint32_t op = span.first; op < span.last; ++op) expected.push_back(common.Moved(Row(op, donor)->start));
     return expected;
   }
 
