@@ -86,8 +86,8 @@ double LongestByChance(const Passes& passes, int dp, const SlowLanes& slow, doub
   if (slow.always) return 1 + ByChance(std::max(usual_spread, SpreadOfLanes(passes, dp)), slow.lanes.size());
   const auto [median, deviation] = others.Without(slow.lanes);
   constexpr double kSurely = 4.5;  // standard deviations of the mean of a run: any of them may be the longest
-  const double by_chance = slow.in_a_row ? kSurely * deviation / std::sqrt(static_cast<double>(slow.lanes.size()))
-                                         : ByChance(deviation, 1);
+  const double by_chance =
+      slow.in_a_row ? kSurely * deviation / std::sqrt(static_cast<double>(slow.lanes.size())) : ByChance(deviation, 1);
   return std::exp(std::max(0.0, median) + by_chance);
 }
 
