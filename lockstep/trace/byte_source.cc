@@ -104,6 +104,14 @@ std::string FirstBytes(const std::string& path, size_t count) {
   return begin;
 }
 
+// Before it is opened, which waits until somebody writes.
+absl::Status RefusePipe(const std::string& path) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0 || (!S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode))) return absl::OkStatus();
+  return InvalidArgument("{}: a pipe, whose first bytes went to tell what it holds; write it to a file and name that",
+                         path);
+}
+
 void ByteSource::Closer::operator()(Inflater* inflater) const { delete inflater; }
 
 ByteSource::Buffer::Buffer(size_t wanted) : bytes(std::make_unique_for_overwrite<char[]>(wanted)), size(wanted) {
@@ -140,11 +148,9 @@ ByteSource::Buffer ByteSource::Inflated(const std::string& path) {
 }
 
 absl::StatusOr<ByteSource> ByteSource::Open(const std::string& path, size_t largest) {
+  LS_RETURN_IF_ERROR(RefusePipe(path));
   Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return ErrnoError(errno, path);
-  if (struct stat info{}; ::fstat(file.get(), &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode)))
-    return InvalidArgument("{}: a pipe, whose first bytes went to tell what it holds; write it to a file and name that",
-                           path);
   ByteSource source(path, largest, std::move(file));
   if (Buffer text = Inflated(path); text.size > 0) {
     source.buffer_ = std::move(text);

@@ -16,6 +16,9 @@ namespace lockstep::trace {
 // As many as asked for, or as the file has; with NULs in place of the rest, as of a file that can't be read.
 std::string FirstBytes(const std::string& path, size_t count);
 
+// Refused: a pipe or a socket, which begins only once, so that a look at what it holds takes that away.
+absl::Status RefusePipe(const std::string& path);
+
 class ByteSource {
  public:
   // `largest`: bytes that may have to stand in the window at once.

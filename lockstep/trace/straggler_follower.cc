@@ -38,6 +38,7 @@ StragglerRows Joined(const std::vector<const StragglerRows*>& steps) {
 
 absl::StatusOr<StragglerFollower> StragglerFollower::Open(const std::string& path, const StragglerMeta& meta,
                                                           size_t window) {
+  LS_RETURN_IF_ERROR(RefusePipe(path));
   StragglerFollower follower(path, meta, window);
   follower.file_.open(path, std::ios::binary);
   struct stat now{};

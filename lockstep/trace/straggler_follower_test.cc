@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -142,6 +144,14 @@ TEST_F(Follow, SaysWhatIsWrongAndWhere) {
   std::ofstream(path_, std::ios::trunc) << "\x1f\x8bxxxx";
   EXPECT_THAT(Message(StragglerFollower::Open(path_, meta_, 1).status()), HasSubstr("expected plain CSV"));
   EXPECT_THAT(Message(StragglerFollower::Open(path_ + "none", meta_, 1).status()), HasSubstr("No such file"));
+}
+
+// Nobody writes to it: who opens it waits.
+TEST_F(Follow, APipeIsRefused) {
+  const std::string path = TempPath("follow.pipe");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const absl::Status status = StragglerFollower::Open(path, meta_, 3).status();
+  EXPECT_THAT(Message(status), HasSubstr("follow.pipe: a pipe, whose first bytes went to tell what it holds"));
 }
 
 }  // namespace
