@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "lockstep/base/ranges.h"
 #include "lockstep/trace/perfetto.h"
@@ -47,27 +48,61 @@ std::vector<double> Begins(const std::vector<size_t>& steps, const std::vector<d
   return begins;
 }
 
-// Of so many the costliest half, and those nearest to the median.
-std::vector<size_t> Chosen(const std::vector<double>& costs, size_t count) {
-  std::vector<size_t> order(costs.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  if (count >= order.size()) return order;
-  std::ranges::stable_sort(order, std::ranges::greater{}, [&](size_t at) { return costs[at]; });
-  const auto others = order.begin() + static_cast<std::ptrdiff_t>((count + 1) / 2);
-  const double median = costs[order[order.size() / 2]];
-  std::stable_sort(others, order.end(), [&](size_t one, size_t other) {
-    return std::abs(costs[one] - median) < std::abs(costs[other] - median);
-  });
+// In turn the costliest and the one that is nearest to the median, of those that are left.
+std::vector<size_t> InTurn(const std::vector<double>& costs) {
+  std::vector<size_t> costly(costs.size());
+  std::iota(costly.begin(), costly.end(), size_t{0});
+  std::ranges::stable_sort(costly, std::ranges::greater{}, [&](size_t at) { return costs[at]; });
+  std::vector<size_t> usual = costly, order;
+  const double median = costs.empty() ? 0 : costs[costly[costly.size() / 2]];
+  std::ranges::stable_sort(usual, {}, [&](size_t at) { return std::abs(costs[at] - median); });
+  std::vector<uint8_t> taken(costs.size());
+  for (size_t next_costly = 0, next_usual = 0; order.size() < costs.size();) {
+    const bool is_costly = order.size() % 2 == 0;
+    const size_t at = is_costly ? costly[next_costly++] : usual[next_usual++];
+    if (std::exchange(taken[at], 1) == 0) order.push_back(at);
+  }
+  return order;
+}
+
+// The first of them, as long as their slices are no more than `most`: at least the costliest, and one to compare it
+// with. Ascending.
+std::vector<size_t> Fitting(std::vector<size_t> order, const std::vector<size_t>& slices, size_t most) {
+  constexpr size_t kFewest = 2;
+  size_t count = 0;
+  for (size_t all = 0; count < order.size(); ++count) {
+    all += slices[order[count]];
+    if (count >= kFewest && all > most) break;
+  }
   order.resize(count);
   std::ranges::sort(order);
   return order;
 }
 
-size_t SlicesOf(const trace::TracedJob& job) {
-  size_t slices = 0;
-  for (size_t lane = 0; lane < job.lanes.size(); ++lane)
-    for (uint32_t op = 0; op < job.graph.ops(); ++op) slices += job.graph.IsAbsent(job.graph.Cell(op, lane)) ? 0 : 1;
-  return slices;
+// In the difference, s: waiting for peers, and what it took longer than ideal.
+struct Difference {
+  double wait, excess;
+  bool has_wait() const { return kMicro * wait >= kWorthASlice; }
+  bool has_excess() const { return kMicro * excess >= kWorthASlice; }
+};
+Difference DifferenceOf(const trace::TracedJob& job, const WhatIf& analysis, uint32_t op, size_t cell) {
+  const double transfer = static_cast<double>(job.transfers[cell]);
+  return {static_cast<double>(job.durations[cell]) - transfer, transfer - analysis.ideal_durations()[op]};
+}
+
+// Of each lane, in the timeline that has most of them: in the difference an op may have two, or none.
+std::vector<size_t> SlicesOf(const trace::TracedJob& job, const WhatIf& analysis) {
+  std::vector<size_t> ops(job.lanes.size()), differences(job.lanes.size());
+  for (uint32_t op = 0; op < job.graph.ops(); ++op)
+    for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
+      const size_t cell = job.graph.Cell(op, lane);
+      if (job.graph.IsAbsent(cell)) continue;
+      const Difference difference = DifferenceOf(job, analysis, op, cell);
+      ++ops[lane];
+      differences[lane] += (difference.has_wait() ? 1U : 0U) + (difference.has_excess() ? 1U : 0U);
+    }
+  for (size_t lane = 0; lane < ops.size(); ++lane) ops[lane] = std::max(ops[lane], differences[lane]);
+  return ops;
 }
 
 // "2 of 96 steps (12, 40)"; empty: all.
@@ -126,15 +161,18 @@ void ForEach(const trace::TracedJob& job, const TimelineChoice& choice, const Wh
 }  // namespace
 
 TimelineChoice ChooseSlices(const trace::TracedJob& job, const WhatIf& analysis, size_t most) {
-  constexpr size_t kFewest = 2;  // the costliest, and one to compare it with
-  const size_t slices = SlicesOf(job), steps = job.graph.lane_sets(), dps = static_cast<size_t>(job.dp);
-  // Of so many things that have so many slices in all.
-  const auto fitting = [&](size_t of, size_t slices_of) {
-    return slices_of <= most ? of : std::clamp(of * most / slices_of, std::min(kFewest, of), of);
-  };
+  const std::vector<size_t> slices = SlicesOf(job, analysis);
+  const size_t steps = job.graph.lane_sets(), dps = static_cast<size_t>(job.dp);
+  std::vector<size_t> of_step(steps), of_dp(dps);
+  for (size_t step = 0; step < steps; ++step)
+    for (size_t lane = job.graph.first_lane[step]; lane < job.graph.first_lane[step + 1]; ++lane)
+      of_step[step] += slices[lane];
   TimelineChoice choice;
-  choice.steps = Chosen(analysis.measured(), fitting(steps, slices));
-  choice.dps = Chosen(analysis.Blocking(By::kDp).total, fitting(dps, slices * choice.steps.size() / steps));
+  choice.steps = Fitting(InTurn(analysis.measured()), of_step, most);
+  for (const size_t step : choice.steps)
+    for (size_t lane = job.graph.first_lane[step]; lane < job.graph.first_lane[step + 1]; ++lane)
+      of_dp[static_cast<size_t>(job.lanes[lane].dp)] += slices[lane];
+  choice.dps = Fitting(InTurn(analysis.Blocking(By::kDp).total), of_dp, most);
   std::vector<int64_t> numbers;
   for (const size_t step : choice.steps) numbers.push_back(job.steps[step]);
   const std::string of_steps = SomeText(numbers, steps, "steps");
@@ -143,7 +181,8 @@ TimelineChoice ChooseSlices(const trace::TracedJob& job, const WhatIf& analysis,
     choice.left_out = fmt::format(
         "timelines have {}{}{} only, the slowest and those nearest to the median, for a browser to hold them: all "
         "would be {} slices; --steps chooses other steps, --whole-timelines writes all",
-        of_steps, of_steps.empty() || of_dps.empty() ? "" : " and ", of_dps, slices);
+        of_steps, of_steps.empty() || of_dps.empty() ? "" : " and ", of_dps,
+        std::accumulate(slices.begin(), slices.end(), size_t{0}));
   return choice;
 }
 
@@ -172,13 +211,12 @@ absl::Status WriteTimelines(const std::string& directory, const trace::TracedJob
   }));
   return write("difference", analysis.measured(), [&](Timeline& timeline) {
     ForEach(job, choice, [&](uint32_t op, size_t set, size_t lane, size_t cell) {
-      const double transfer = static_cast<double>(job.transfers[cell]);
-      const double wait = static_cast<double>(job.durations[cell]) - transfer;
-      const double excess = transfer - analysis.ideal_durations()[op];
+      const Difference difference = DifferenceOf(job, analysis, op, cell);
       const std::string name = trace::OpTypeName(job.ops[op].type);
-      if (kMicro * wait >= kWorthASlice)
-        timeline.Add(op, set, lane, name + " wait", static_cast<double>(job.starts[cell]), wait);
-      if (kMicro * excess >= kWorthASlice) timeline.Add(op, set, lane, name + " excess", end_of(cell) - excess, excess);
+      if (difference.has_wait())
+        timeline.Add(op, set, lane, name + " wait", static_cast<double>(job.starts[cell]), difference.wait);
+      if (difference.has_excess())
+        timeline.Add(op, set, lane, name + " excess", end_of(cell) - difference.excess, difference.excess);
     });
   });
 }

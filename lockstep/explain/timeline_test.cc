@@ -106,5 +106,30 @@ TEST_F(Timelines, TheSlowestAndOneToCompareItWithAreAlwaysThere) {
   EXPECT_THAT(choice.dps, AllOf(SizeIs(2), Contains(kSlowDp)));
 }
 
+// Few steps of many microbatches, which are the slowest, among many of few.
+TEST(TimelinesOfUnevenSteps, HaveNoMoreSlicesThanFit) {
+  constexpr int kSteps = 24, kLong = 8, kMicrobatches = 64;
+  std::string rows = trace::kHeader;
+  for (int step = 0; step < kSteps; ++step)
+    for (int rank = 0; rank < 2; ++rank) {
+      const int count = step % kLong == 0 ? kMicrobatches : 2;
+      for (int i = 0; i < count; ++i)
+        rows += fmt::format("{0},0,{0},{1},forward-compute,{2},1,{3},0,{3},0\n", rank, step, i, i);
+      rows += fmt::format("{0},0,{0},{1},grads-reduce-scatter,{2},1,0,-1,-1,-1\n", rank, step, count);
+    }
+  const trace::StragglerMeta meta = trace::DataParallelMeta(2);
+  trace::StragglerSink sink(meta, {});
+  ASSERT_TRUE(ReadStragglerCsv(trace::WriteTrace(rows), sink).ok());
+  const trace::TracedJob job = BuildStragglerJob(sink.TakeRows(), meta).value();
+  const WhatIf analysis(job);
+  constexpr size_t kMost = 2 * (kMicrobatches + 1) + 5 * 2 * 3;
+  const TimelineChoice choice = ChooseSlices(job, analysis, kMost);
+  size_t slices = 0;
+  for (const size_t step : choice.steps) slices += step % kLong == 0 ? 2 * (kMicrobatches + 1) : 2 * 3;
+  EXPECT_LE(slices, kMost);
+  EXPECT_THAT(choice.steps, AllOf(Contains(0), SizeIs(2)));
+  EXPECT_THAT(choice.dps, SizeIs(2));
+}
+
 }  // namespace
 }  // namespace lockstep::explain
