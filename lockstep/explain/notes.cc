@@ -116,26 +116,49 @@ std::string StepsText(const std::map<int64_t, size_t>& rows_in) {
   return text;
 }
 
+// Rows that were mended, or could not be.
+struct Some {
+  size_t rows = 0, workers = 0;
+  std::string text;  // who, and in which steps
+};
+template <typename Is>
+Some SomeRows(const trace::TracedJob& job, const Is& is) {
+  std::map<std::pair<int, int>, std::map<int64_t, size_t>> rows_of;  // by dp and stage, by step
+  Some some;
+  for (uint32_t op = 0; op < job.ops.size(); ++op)
+    for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
+      if (!is(job, job.graph.Cell(op, lane))) continue;
+      ++rows_of[{job.lanes[lane].dp, job.ops[op].stage}][job.lanes[lane].step];
+      ++some.rows;
+    }
+  std::vector<std::string> workers;
+  for (const auto& [place, rows_in] : rows_of)
+    workers.push_back(fmt::format("{} {}", WorkerText(job, place.first, place.second), StepsText(rows_in)));
+  some.workers = workers.size();
+  some.text = Listed(workers);
+  return some;
+}
+
 void AddPutBack(const trace::TracedJob& job, Notes& notes) {
   for (const trace::Counter& counter : job.counters)
     if (counter.name == trace::kLostRowsLeftOut)
       notes.texts.push_back(
           fmt::format("{} ops that lanes lack are not put back: with them the trace fits no schedule", counter.count));
   if (job.put_back.empty()) return;
-  std::map<std::pair<int, int>, std::map<int64_t, size_t>> rows_of;  // by dp and stage, by step
-  size_t all = 0;
-  for (uint32_t op = 0; op < job.ops.size(); ++op)
-    for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
-      if (!trace::IsPutBack(job, job.graph.Cell(op, lane))) continue;
-      ++rows_of[{job.lanes[lane].dp, job.ops[op].stage}][job.lanes[lane].step];
-      ++all;
-    }
-  std::vector<std::string> workers;
-  for (const auto& [place, rows_in] : rows_of)
-    workers.push_back(fmt::format("{} {}", WorkerText(job, place.first, place.second), StepsText(rows_in)));
+  const Some back = SomeRows(job, trace::IsPutBack);
   notes.texts.push_back(
-      fmt::format("{} rows that the tracer lost are put back where other rows say, of {} of {} workers: {}", all,
-                  workers.size(), job.dp * job.pp, Listed(workers)));
+      fmt::format("{} rows that the tracer lost are put back where other rows say, of {} of {} "
+                  "workers: {}",
+                  back.rows, back.workers, job.dp * job.pp, back.text));
+}
+
+void AddDoubtful(const trace::TracedJob& job, Notes& notes) {
+  if (job.doubtful.empty()) return;
+  const Some rows = SomeRows(job, trace::IsDoubtful);
+  notes.texts.push_back(
+      fmt::format("{} rows of {} of {} workers may be of other ops than their seq_id says, of which the tracer lost "
+                  "some; they stay as numbered, and tell nothing of clocks and of how long transfers take: {}",
+                  rows.rows, rows.workers, job.dp * job.pp, rows.text));
 }
 
 }  // namespace
@@ -144,6 +167,7 @@ Notes NotesOf(const trace::TracedJob& job) {
   Notes notes;
   AddAbsent(job, notes);
   AddPutBack(job, notes);
+  AddDoubtful(job, notes);
   AddWithoutForward(job, notes);
   AddClocks(job, notes);
   return notes;

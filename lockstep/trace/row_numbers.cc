@@ -1,7 +1,7 @@
 #include "lockstep/trace/row_numbers.h"
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -9,49 +9,13 @@
 #include "lockstep/base/median.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/common_moments.h"
+#include "lockstep/trace/fit_numbers.h"
 
 namespace lockstep::trace {
 namespace {
 
-using Numbers = std::vector<uint32_t>;
-
-constexpr size_t kMostCells = 1 << 24;  // rows times those that are lacking, of one worker and type
-constexpr size_t kAround = 4;           // steps to either side
-
-// Of the distance by the numbers as they are, what others may leave: by starts, which vary; by ends, which are a
-// group's, of clocks that may have been set since another step told of them.
-constexpr double kLeftOfStarts = 0.5, kLeftOfEnds = 0.1;
-
-// Of rows at the moments `own`, of ops that are expected at `expected` in their order: which op each is, so that the
-// distances sum up to the least. Nothing where that is more than `left` of what it is by their numbers.
-std::optional<Numbers> NumbersByTime(const std::vector<float>& own, const std::vector<float>& expected, double left) {
-  const size_t most = expected.size() - own.size();  // that a number is off by
-  const auto distance = [&](size_t row, size_t off) {
-    return std::abs(double{own[row]} - double{expected[row + off]});
-  };
-  std::vector<double> least(most + 1, 0);           // [off]: of the rows so far
-  std::vector<bool> kept(own.size() * (most + 1));  // [row][off]: the row before is best off by as much
-  double as_numbered = 0;
-  for (size_t row = 0; row < own.size(); ++row) {
-    as_numbered += distance(row, 0);
-    size_t best = 0;  // that the row before is off by
-    std::vector<double> now(most + 1);
-    for (size_t off = 0; off <= most; ++off) {
-      if (least[off] < least[best]) best = off;
-      kept[row * (most + 1) + off] = best == off;
-      now[off] = least[best] + distance(row, off);
-    }
-    least = std::move(now);
-  }
-  auto off = static_cast<size_t>(std::ranges::min_element(least) - least.begin());
-  if (least[off] > left * as_numbered) return std::nullopt;
-  Numbers numbers(own.size());
-  for (size_t row = own.size(); row-- > 0;) {
-    numbers[row] = static_cast<uint32_t>(row + off);
-    while (!kept[row * (most + 1) + off]) --off;
-  }
-  return numbers;
-}
+constexpr size_t kAround = 4;      // steps to either side
+constexpr size_t kMostOthers = 7;  // lanes of the step that tell when a group ended
 
 // Which microbatches each lane has passes of, on any stage.
 class Microbatches {
@@ -213,30 +177,78 @@ class Stage {
     return static_cast<uint32_t>(found - numbered_.lanes.begin());
   }
 
-  // How much later collectives end by the clock of one lane than by that of another of its step, as far as both have
-  // all of a type.
-  std::optional<float> Later(uint32_t lane, uint32_t other) {
+  // Lanes of the same ranks in another step, of those that it has.
+  std::vector<uint32_t> LanesOf(size_t step, const std::vector<uint32_t>& lanes) const {
+    std::vector<uint32_t> there;
+    for (const uint32_t lane : lanes)
+      if (const std::optional<uint32_t> found = LaneOf(step, numbered_.lanes[lane].dp)) there.push_back(*found);
+    return there;
+  }
+
+  // In the middle of some lanes of a step that have the op.
+  template <typename Moment>
+  std::optional<float> InTheMiddle(uint32_t op, const std::vector<uint32_t>& lanes, const Moment& moment) {
+    std::vector<float> moments;
+    for (const uint32_t lane : lanes)
+      if (const StragglerRow* row = Row(op, lane)) moments.push_back(moment(*row));
+    if (moments.empty()) return std::nullopt;
+    return LowerMedian(std::move(moments));
+  }
+
+  // How much later collectives end by the clock of a lane than by those of others of its step, as far as it and some
+  // of them have all of a type.
+  std::optional<float> LaterByEnds(uint32_t lane, const std::vector<uint32_t>& others) {
     std::vector<float> later;
     for (int type = 0; type < kSchemaTypes; ++type) {
       const OpSpan span = index_.Of(OpType(type), stage_);
-      if (!IsDataParallelComm(OpType(type)) || !IsWhole(span, lane) || !IsWhole(span, other)) continue;
+      if (!IsDataParallelComm(OpType(type)) || !IsWhole(span, lane)) continue;
+      std::vector<uint32_t> whole;
+      std::ranges::copy_if(others, std::back_inserter(whole), [&](uint32_t other) { return IsWhole(span, other); });
       for (uint32_t op = span.first; op < span.last; ++op)
-        later.push_back(EndOf(*Row(op, lane)) - EndOf(*Row(op, other)));
+        if (const std::optional<float> end = InTheMiddle(op, whole, EndOf))
+          later.push_back(EndOf(*Row(op, lane)) - *end);
     }
     if (later.empty()) return std::nullopt;
     return LowerMedian(std::move(later));
   }
 
-  // The same, else in the nearest of the steps around where it is told.
-  std::optional<float> LaterAround(uint32_t lane, uint32_t other) {
-    if (const std::optional<float> later = Later(lane, other)) return later;
-    const size_t step = StepOf(lane);
-    for (size_t away = 1; away <= kAround; ++away)
-      for (const size_t around : {step - away, step + away}) {  // before the first: far behind the last
-        const auto own = LaneOf(around, numbered_.lanes[lane].dp), its = LaneOf(around, numbered_.lanes[other].dp);
-        if (!own || !its) continue;
-        if (const std::optional<float> later = Later(*own, *its)) return later;
-      }
+  // The same by what begins when gradients are reduced: the optimizer, with the rank's own delay.
+  std::optional<float> LaterByOptimizer(uint32_t lane, const std::vector<uint32_t>& others) {
+    for (const OpType type : {OpType::kOptimizerClipMainGrad, OpType::kOptimizer}) {
+      const OpSpan span = index_.Of(type, stage_);
+      if (span.size() == 0 || Row(span.first, lane) == nullptr) continue;
+      const auto start = InTheMiddle(span.first, others, [](const StragglerRow& row) { return row.start; });
+      if (start) return Row(span.first, lane)->start - *start;
+    }
+    return std::nullopt;
+  }
+
+  // The best word of the step's clocks: other collectives; the optimizer, without the delay that it has in the nearest
+  // steps on both sides whose collectives tell; what these tell; the optimizer alone. Else they are taken to agree.
+  Later Told(uint32_t lane, const std::vector<uint32_t>& others) {
+    if (const std::optional<float> later = LaterByEnds(lane, others)) return {*later, *later};
+    const std::optional<float> optimizer = LaterByOptimizer(lane, others);
+    std::optional<Later> told;
+    for (const int side : {-1, 1})
+      if (const std::optional<float> later = LaterAround(lane, others, side, optimizer))
+        told = told ? Later{std::min(told->least, *later), std::max(told->most, *later)} : Later{*later, *later};
+    if (told) return *told;
+    return {optimizer.value_or(0), optimizer.value_or(0)};
+  }
+
+  std::optional<float> LaterAround(uint32_t lane, const std::vector<uint32_t>& others, int side,
+                                   std::optional<float> optimizer) {
+    for (size_t away = 1; away <= kAround; ++away) {
+      const size_t step =
+          side < 0 ? StepOf(lane) - away : StepOf(lane) + away;  // before the first: far behind the last
+      const std::optional<uint32_t> own = LaneOf(step, numbered_.lanes[lane].dp);
+      if (!own) continue;
+      const std::vector<uint32_t> there = LanesOf(step, others);
+      const std::optional<float> later = LaterByEnds(*own, there);
+      const std::optional<float> with_delay = optimizer ? LaterByOptimizer(*own, there) : std::nullopt;
+      if (later && with_delay) return *later + (*optimizer - *with_delay);
+      if (later && !optimizer) return later;
+    }
     return std::nullopt;
   }
 
@@ -245,39 +257,60 @@ class Stage {
     return numbered_.first_lane[step + 1] - numbered_.first_lane[step] == 1;
   }
 
-  // A group ends together: when the ops ended in a lane of the same step that has them all, by the own clock. Starts
-  // tell nothing of collectives one behind the other: from the second on they are the slowest rank's. Empty: no other
-  // lane has them all, or nothing tells of the clocks.
-  std::vector<float> ExpectedEnds(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane) {
+  // A row of the type in the step is numbered above those of the lane.
+  bool SomebodyHasMore(OpSpan span, uint32_t lane, uint32_t count) {
     const size_t step = StepOf(lane);
-    const auto other = std::ranges::lower_bound(whole, numbered_.first_lane[step]);
-    if (other == whole.end() || *other >= numbered_.first_lane[step + 1]) return {};
-    const std::optional<float> later = LaterAround(lane, *other);
-    if (!later) return {};
-    std::vector<float> expected;
-    for (uint32_t op = span.first; op < span.last; ++op) expected.push_back(EndOf(*Row(op, *other)) + *later);
-    return expected;
+    for (uint32_t op = span.first + count; op < span.last; ++op)
+      for (uint32_t other = numbered_.first_lane[step]; other < numbered_.first_lane[step + 1]; ++other)
+        if (Row(op, other) != nullptr) return true;
+    return false;
+  }
+
+  void Leave(OpSpan span, uint32_t lane, uint32_t row) { done_.left.push_back(Row(span.first + row, lane)); }
+  void LeaveAll(OpSpan span, uint32_t lane, uint32_t count) {
+    for (uint32_t row = 0; row < count; ++row) Leave(span, lane, row);
+  }
+
+  static bool IsTooMany(OpSpan span, uint32_t count) { return size_t{count} * (span.size() - count) > kMostCells; }
+
+  // A group ends together. Starts tell nothing of collectives one behind the other: from the second on they are the
+  // slowest rank's.
+  void ByEnds(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane, uint32_t count) {
+    const size_t step = StepOf(lane);
+    std::vector<uint32_t> others;
+    for (auto at = std::ranges::lower_bound(whole, numbered_.first_lane[step]);
+         at != whole.end() && *at < numbered_.first_lane[step + 1] && others.size() < kMostOthers; ++at)
+      others.push_back(*at);
+    if (others.empty() ? SomebodyHasMore(span, lane, count) : IsTooMany(span, count))
+      return LeaveAll(span, lane, count);
+    if (others.empty()) return;
+    std::vector<float> own, group;
+    for (uint32_t op = span.first; op < span.first + count; ++op) own.push_back(EndOf(*Row(op, lane)));
+    for (uint32_t op = span.first; op < span.last; ++op) group.push_back(*InTheMiddle(op, others, EndOf));
+    const NumberedByEnds numbered = NumbersByEnds(own, group, Told(lane, others));
+    for (const uint32_t row : numbered.doubtful) Leave(span, lane, row);
+    Give(span, lane, numbered.numbers);
+  }
+
+  void ByStarts(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane, uint32_t count) {
+    const std::vector<float> expected = ExpectedStarts(span, whole, lane);
+    if (expected.empty()) return;
+    if (IsTooMany(span, count)) return LeaveAll(span, lane, count);
+    std::vector<float> own;
+    for (uint32_t op = span.first; op < span.first + count; ++op) own.push_back(Row(op, lane)->start);
+    if (const std::optional<Numbers> numbers = NumbersByStarts(own, expected)) Give(span, lane, *numbers);
   }
 
   void ByTime(OpType type) {
     const OpSpan span = index_.Of(type, stage_);
     const std::vector<uint32_t> whole = WholeLanes(span);
-    if (span.size() == 0 || whole.empty()) return;
     for (uint32_t lane = 0; lane < lanes(); ++lane) {
       const uint32_t count = Fewer(span, lane);
       if (count == 0 || other_passes_[lane]) continue;
-      const bool by_ends = IsDataParallelComm(type) && !IsAlone(lane);
-      const std::vector<float> expected = by_ends ? ExpectedEnds(span, whole, lane) : ExpectedStarts(span, whole, lane);
-      if (expected.empty()) continue;
-      if (size_t{count} * (span.size() - count) > kMostCells) {
-        done_.left += count;
-        continue;
-      }
-      std::vector<float> own;
-      for (uint32_t op = span.first; op < span.first + count; ++op)
-        own.push_back(by_ends ? EndOf(*Row(op, lane)) : Row(op, lane)->start);
-      if (const std::optional<Numbers> numbers = NumbersByTime(own, expected, by_ends ? kLeftOfEnds : kLeftOfStarts))
-        Give(span, lane, *numbers);
+      if (IsDataParallelComm(type) && !IsAlone(lane))
+        ByEnds(span, whole, lane, count);
+      else if (!whole.empty())
+        ByStarts(span, whole, lane, count);
     }
   }
 
@@ -301,7 +334,7 @@ Renumbered Renumber(NumberedRows numbered, size_t threads) {
   Renumbered all;
   for (const Renumbered& some : done) {
     all.rows.insert(all.rows.end(), some.rows.begin(), some.rows.end());
-    all.left += some.left;
+    all.left.insert(all.left.end(), some.left.begin(), some.left.end());
   }
   return all;
 }

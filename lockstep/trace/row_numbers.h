@@ -25,16 +25,17 @@ struct RenumberedRow {
 
 struct Renumbered {
   std::vector<RenumberedRow> rows;  // whose number is another now
-  size_t left = 0;                  // rows of workers that have too many and lack too many for a look
+  std::vector<StragglerRow*> left;  // that may be of another op of their type, but stay as they are numbered
 };
 
 // Gives the rows of a worker, step and type that are fewer than elsewhere, and numbered without a gap, the numbers that
 // those ops have in a lane that has all of them, where they fit better: passes by (model chunk, microbatch), where all
 // are told apart by it, the order is the same and the lane has some pass of each microbatch that lacks in between.
-// Others by time: collectives by their ends in another rank of the step that has all of them, where at most a tenth of
-// the distance is left by it; transfers, and collectives where no other rank has the step, by when they would begin by
-// the passes around, where at most half is. Cost: cells, and for each such worker and type its rows times those that it
-// lacks, up to 2^24.
+// Transfers by when they would begin by the passes around, and so collectives where no other rank has the step, where
+// at most half of the distance by their numbers is left. Other collectives by their ends, which ranks of the step that
+// have all of them share (fit_numbers.h): they are left where none has all but one has more, and where other numbers
+// fit about as well. Cost: cells, and for each such worker and type its rows times those that it lacks, up to 2^24;
+// rows of one with more are left.
 Renumbered Renumber(NumberedRows numbered, size_t threads = 1);
 
 }  // namespace lockstep::trace

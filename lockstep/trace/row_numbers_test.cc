@@ -14,22 +14,28 @@ namespace {
 // Jobs of one stage: 8 steps of 4 ranks, which reduce gradients in buckets one behind the other. In step 3 rank 0 is
 // late, and rank 2 lacks some buckets; its clock may be off in all steps.
 struct Case {
-  double late, bucket;  // s
+  double late = 0, bucket;  // s
   int buckets;
   int first = 0, last = 0;  // so many are lost, and the others counted anew
   double clock = 0;         // s
   bool gathers = false;     // parameters, before it computes
+  // In all steps rank 2 lacks some.
+  bool each_step = false;
+  bool optimizer = true;
+  double drift = 0, leap = 0;  // s: of its clock per step; from the late step on
+  int ranks = 4;
 };
 
-constexpr int kRanks = 4, kSteps = 8, kLateStep = 3;
+constexpr int kSteps = 8, kLateStep = 3;
 constexpr double kForward = 0.5, kBackward = 1;
 
 // Numbers as they are in the file.
 std::string RowsOf(const Case& one) {
   std::string rows;
   for (int step = 0; step < kSteps; ++step)
-    for (int rank = 0; rank < kRanks; ++rank) {
-      const double own = 1 + (rank == 2 ? one.clock : 0), late = step == kLateStep ? one.late : 0;
+    for (int rank = 0; rank < one.ranks; ++rank) {
+      const double clock = one.clock + one.drift * step + (step < kLateStep ? 0 : one.leap);
+      const double own = 1 + (rank == 2 ? clock : 0), late = step == kLateStep ? one.late : 0;
       const auto add = [&](const char* type, double start, double end, int number, int microbatch) {
         rows += fmt::format("{0},0,{0},{1},{2},{3:.6f},{4:.6f},{5},0,{6},{6}\n", rank, step, type, start + own,
                             end - start, number, microbatch);
@@ -38,14 +44,14 @@ std::string RowsOf(const Case& one) {
       if (one.gathers) add("params-all-gather", -0.2, 0, 0, -1);
       add("forward-compute", 0, kForward, 0, 0);
       add("backward-compute", kForward, computed, 0, 0);
-      const bool lacks = step == kLateStep && rank == 2;
+      const bool lacks = (one.each_step || step == kLateStep) && rank == 2;
       const int from = lacks ? one.first : 0, to = one.buckets - (lacks ? one.last : 0);
       for (int i = from; i < to; ++i) {
         const double begin = i == 0 ? computed : all + one.bucket * i;
         add("grads-reduce-scatter", begin, all + one.bucket * (i + 1), i - from, -1);
       }
       const double reduced = all + one.bucket * one.buckets;
-      add("optimizer", reduced, reduced + 0.01, 0, -1);
+      if (one.optimizer) add("optimizer", reduced, reduced + 0.01, 0, -1);
     }
   return rows;
 }
@@ -55,7 +61,7 @@ uint64_t CounterOf(const TracedJob& job, std::string_view name) {
   return found == job.counters.end() ? 0 : found->count;
 }
 
-TracedJob JobOf(const std::string& rows, int dp = kRanks) {
+TracedJob JobOf(const std::string& rows, int dp) {
   const StragglerMeta meta = DataParallelMeta(dp);
   StragglerSink sink(meta, {});
   const absl::Status read = ReadStragglerCsv(WriteTrace(kHeader + rows), sink);
@@ -63,14 +69,27 @@ TracedJob JobOf(const std::string& rows, int dp = kRanks) {
   return BuildStragglerJob(sink.TakeRows(), meta).value();
 }
 
+std::string TextOf(const Case& one) {
+  return fmt::format("late {}, {} buckets of {} s, lost {} and {}{}, clock {}, drift {}, leap {}{}{}", one.late,
+                     one.buckets, one.bucket, one.first, one.last, one.each_step ? " in each step" : "", one.clock,
+                     one.drift, one.leap, one.gathers ? ", gathers" : "", one.optimizer ? "" : ", no optimizer");
+}
+
 void ExpectRenumbered(const Case& one, uint64_t rows) {
-  const TracedJob job = JobOf(RowsOf(one));
-  const std::string what = fmt::format("late {}, {} buckets of {} s, lost {} and {}, clock {}{}", one.late, one.buckets,
-                                       one.bucket, one.first, one.last, one.clock, one.gathers ? ", gathers" : "");
-  EXPECT_EQ(CounterOf(job, "rows_renumbered"), rows) << what;
-  EXPECT_EQ(CounterOf(job, "lost_rows_put_back"), one.first + one.last) << what;
-  if (one.clock != 0) return;
-  EXPECT_EQ(CounterOf(job, "clocks_off"), 0) << what;
+  const TracedJob job = JobOf(RowsOf(one), one.ranks);
+  EXPECT_EQ(CounterOf(job, "rows_renumbered"), rows) << TextOf(one);
+  EXPECT_EQ(CounterOf(job, "rows_left_as_numbered"), 0) << TextOf(one);
+  EXPECT_EQ(CounterOf(job, "lost_rows_put_back"), (one.each_step ? kSteps : 1) * (one.first + one.last)) << TextOf(one);
+  if (one.clock != 0 || one.drift != 0 || one.leap != 0) return;
+  EXPECT_EQ(CounterOf(job, "clocks_off"), 0) << TextOf(one);
+}
+
+void ExpectLeft(const Case& one, uint64_t rows) {
+  const TracedJob job = JobOf(RowsOf(one), one.ranks);
+  EXPECT_EQ(CounterOf(job, "rows_renumbered"), 0) << TextOf(one);
+  EXPECT_EQ(CounterOf(job, "rows_left_as_numbered"), rows) << TextOf(one);
+  EXPECT_EQ(std::ranges::count(job.doubtful, 1), rows) << TextOf(one);
+  EXPECT_EQ(CounterOf(job, "clocks_off"), 0) << TextOf(one);
 }
 
 // The kept ones begin when the slowest rank lets them: late by as much as some buckets take.
@@ -91,6 +110,63 @@ TEST(NumbersOfCollectives, AreThoseThatTheirGroupEndsWith) {
         ExpectRenumbered({late, 0.3, 12, 2, 1, clock, gathers}, 9);
         ExpectRenumbered({late, 0.3, 2, 1, 0, clock, gathers}, 1);
       }
+}
+
+// The optimizer begins when the last has ended. Without one clocks are taken to agree.
+TEST(NumbersOfCollectives, AreThoseThatTheirGroupEndsWithWhereAllStepsLackSome) {
+  for (const int ranks : {4, 16})
+    for (const double late : {0.0, 0.9}) {
+      for (const bool gathers : {false, true})
+        for (const double clock : {0.0, 0.2, -0.3})
+          ExpectRenumbered({.late = late,
+                            .bucket = 0.3,
+                            .buckets = 12,
+                            .first = 3,
+                            .clock = clock,
+                            .gathers = gathers,
+                            .each_step = true,
+                            .ranks = ranks},
+                           9 * kSteps);
+      ExpectRenumbered({.late = late,
+                        .bucket = 0.3,
+                        .buckets = 12,
+                        .first = 1,
+                        .each_step = true,
+                        .optimizer = false,
+                        .ranks = ranks},
+                       11 * kSteps);
+    }
+}
+
+TEST(NumbersOfCollectives, AreKeptWhereTheClockLeapsByABucket) {
+  ExpectRenumbered({.bucket = 0.1, .buckets = 12, .last = 1, .leap = 0.1}, 0);
+  ExpectRenumbered({.bucket = 0.1, .buckets = 12, .last = 2, .leap = 0.2}, 0);
+}
+
+TEST(NumbersOfCollectives, AreToldOfAClockThatDrifts) {
+  for (const bool each_step : {false, true})
+    ExpectRenumbered({.bucket = 0.1, .buckets = 12, .first = 3, .each_step = each_step, .drift = 0.02},
+                     each_step ? 9 * kSteps : 9);
+  ExpectRenumbered({.bucket = 0.1, .buckets = 12, .first = 3, .optimizer = false, .drift = 0.02}, 9);
+}
+
+// The clock leapt, or other rows were lost: nothing tells.
+TEST(NumbersOfCollectives, AreLeftWhereTwoAnswersFit) {
+  ExpectLeft({.bucket = 0.1, .buckets = 12, .last = 1, .optimizer = false, .leap = 0.1}, 11);
+  ExpectLeft({.bucket = 0.3, .buckets = 12, .first = 3, .clock = 0.1, .each_step = true, .optimizer = false},
+             9 * kSteps);
+}
+
+// Rank 2 has no row that rank 0 lacks, rank 0 has the last ones but not all.
+TEST(NumbersOfCollectives, AreLeftWhereNoRankOfTheStepHasAll) {
+  std::string rows = RowsOf({.bucket = 0.3, .buckets = 12, .first = 3, .ranks = 3});
+  for (const int rank : {0, 1}) {
+    const size_t row = rows.find(fmt::format("{0},0,{0},{1},grads-reduce-scatter", rank, kLateStep));
+    rows.erase(row, rows.find('\n', row) + 1 - row);
+  }
+  const TracedJob job = JobOf(rows, 3);
+  EXPECT_EQ(CounterOf(job, "rows_renumbered"), 0);
+  EXPECT_EQ(CounterOf(job, "rows_left_as_numbered"), 9);
 }
 
 // Rows times lacking ones would take minutes and gigabytes.

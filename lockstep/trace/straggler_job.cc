@@ -283,6 +283,15 @@ absl::StatusOr<graph::OpGraphBuilder::Built> GraphOf(const StragglerRows& rows, 
   return builder.Build(lanes.first_lane, [&](uint32_t op) { return NameOf(table.ops()[op]); });
 }
 
+std::vector<size_t> CellsOf(const std::vector<StragglerRow*>& rows, const OpTable& table, const LaneTable& lanes,
+                            const std::vector<uint32_t>& number, size_t width) {
+  std::vector<size_t> cells;
+  cells.reserve(rows.size());
+  for (const StragglerRow* row : rows)
+    cells.push_back(number[table.Of(*row)] * width + lanes.lane_of[row->step][row->dp]);
+  return cells;
+}
+
 // Moves the rows into starts and durations. Answers how many places are left empty.
 absl::StatusOr<uint64_t> Fill(TracedJob& job, StragglerRows rows, const OpTable& table, const LaneTable& lanes,
                               const std::vector<uint32_t>& number, size_t threads) {
@@ -369,6 +378,7 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   job.dp = meta.dp;
   job.pp = meta.pp;
   job.ranks = std::move(rows.ranks);
+  const std::vector<size_t> doubtful = CellsOf(mends.renumbered.left, table, lanes, built.number, job.lanes.size());
   LS_ASSIGN_OR_RETURN(const uint64_t missing, Fill(job, std::move(rows), table, lanes, built.number, threads));
   NameKinds(job);
   Count(job.counters, "steps_without_compute", idle_steps);
@@ -376,11 +386,13 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   Count(job.counters, "absent_ops", mends.put_back.size() + missing);
   Count(job.counters, "lost_rows_put_back", mends.put_back.size());
   Count(job.counters, "rows_renumbered", mends.renumbered.rows.size());
-  Count(job.counters, "rows_left_as_numbered", mends.renumbered.left);
+  Count(job.counters, "rows_left_as_numbered", doubtful.size());
   Count(job.counters, kLostRowsLeftOut, mends.refused ? missing : 0);
   MarkAbsent(job, missing);
   if (!mends.put_back.empty()) job.put_back.resize(job.starts.size());
   for (const LostRow& one : mends.put_back) job.put_back[job.graph.Cell(built.number[one.op], one.lane)] = 1;
+  if (!doubtful.empty()) job.doubtful.resize(job.starts.size());
+  for (const size_t cell : doubtful) job.doubtful[cell] = 1;
   TimeSteps(job, threads);
   MeasureParts(job, threads);
   MendClocks(job, threads);

@@ -17,8 +17,12 @@ constexpr float kBelowZero = -0.01F;
 class Parts {
  public:
   explicit Parts(TracedJob& job)
-      : job_(job), width_(job.lanes.size()), some_put_back_(!job.put_back.empty()), row_(width_), scratch_(width_) {
-    if (some_put_back_) recorded_.resize(width_);
+      : job_(job),
+        width_(job.lanes.size()),
+        some_untold_(!job.put_back.empty() || !job.doubtful.empty()),
+        row_(width_),
+        scratch_(width_) {
+    if (some_untold_) recorded_.resize(width_);
   }
 
   void Compute(const graph::Unit& unit) {
@@ -42,7 +46,7 @@ class Parts {
   // From the last member's start to the own end.
   void Transfer(const graph::Unit& unit) {
     LastStarts(unit, [this](size_t cell) { return !job_.graph.IsAbsent(cell); }, row_);
-    if (some_put_back_) LastStarts(unit, [this](size_t cell) { return IsRecorded(job_, cell); }, recorded_);
+    if (some_untold_) LastStarts(unit, [this](size_t cell) { return IsRecorded(job_, cell); }, recorded_);
     for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
       for (size_t lane = 0; lane < width_; ++lane) {
         const size_t cell = op * width_ + lane;
@@ -60,14 +64,14 @@ class Parts {
     else
       std::copy_n(job_.busy_until.begin() + static_cast<std::ptrdiff_t>(width_) * job_.ops[op].stage, width_,
                   row_.begin());
-    if (some_put_back_) recorded_ = row_;
+    if (some_untold_) recorded_ = row_;
     bool first = true;
     for (const uint32_t before : job_.graph.DependenciesOf(op)) {
       for (size_t lane = 0; lane < width_; ++lane) {
         const size_t cell = before * width_ + lane;
         const float end = job_.starts[cell] + job_.durations[cell];
         row_[lane] = first ? end : std::max(row_[lane], end);
-        if (some_put_back_ && !IsPutBack(job_, cell)) recorded_[lane] = std::max(recorded_[lane], end);
+        if (some_untold_ && IsTold(cell)) recorded_[lane] = std::max(recorded_[lane], end);
       }
       first = false;
     }
@@ -79,10 +83,12 @@ class Parts {
     }
   }
 
-  // Whether a moment of the cell is below zero by what was recorded alone: a row that was put back is no word of
-  // clocks.
+  bool IsTold(size_t cell) const { return !IsPutBack(job_, cell) && !IsDoubtful(job_, cell); }
+
+  // Whether a moment of the cell is below zero by what was recorded alone: a row that was put back, or may be of
+  // another op, is no word of clocks.
   bool IsTold(size_t cell, size_t lane, float moment) const {
-    return !some_put_back_ || (!IsPutBack(job_, cell) && moment - recorded_[lane] <= kBelowZero);
+    return !some_untold_ || (IsTold(cell) && moment - recorded_[lane] <= kBelowZero);
   }
 
   // IsMended knows it by its sign.
@@ -95,8 +101,8 @@ class Parts {
 
   TracedJob& job_;
   const size_t width_;
-  const bool some_put_back_;
-  std::vector<float> row_, recorded_, scratch_;  // recorded_: as row_, without what was put back
+  const bool some_untold_;
+  std::vector<float> row_, recorded_, scratch_;  // recorded_: as row_, without what is not told
   uint64_t negative_transfers_ = 0, negative_delays_ = 0;
 };
 

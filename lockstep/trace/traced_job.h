@@ -67,6 +67,8 @@ struct TracedJob {
   std::vector<float> delays;
   // [op * lanes + lane] = 1: the row was lost, and is put back where others say. Empty: none.
   std::vector<uint8_t> put_back;
+  // [op * lanes + lane] = 1: the row may be that of another op of its type. Empty: none.
+  std::vector<uint8_t> doubtful;
   std::vector<float> step_times;  // of each lane set: last end - first start, of what was recorded
   // [stage * lanes + lane], s since the begin of the step: until then its rank was at the step before, which is no
   // delay. Empty: not told.
@@ -90,7 +92,12 @@ inline constexpr std::string_view kNegativeTransfers = "negative_transfers", kNe
 // Of a cell.
 inline bool IsPutBack(const TracedJob& job, size_t cell) { return !job.put_back.empty() && job.put_back[cell] != 0; }
 
-inline bool IsRecorded(const TracedJob& job, size_t cell) { return !job.graph.IsAbsent(cell) && !IsPutBack(job, cell); }
+inline bool IsDoubtful(const TracedJob& job, size_t cell) { return !job.doubtful.empty() && job.doubtful[cell] != 0; }
+
+// When the op began and ended is known by its own rank.
+inline bool IsRecorded(const TracedJob& job, size_t cell) {
+  return !job.graph.IsAbsent(cell) && !IsPutBack(job, cell) && !IsDoubtful(job, cell);
+}
 
 // s; of a cell.
 inline float DataWaitOf(const TracedJob& job, size_t cell) {

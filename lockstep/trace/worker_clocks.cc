@@ -29,7 +29,7 @@ size_t WorkerOf(const TracedJob& job, uint32_t op, size_t lane) {
   return static_cast<size_t>(job.lanes[lane].dp) * static_cast<size_t>(job.pp) + static_cast<size_t>(job.ops[op].stage);
 }
 
-// Those that were recorded: one that was put back tells nothing of clocks.
+// Those that were recorded: one that was put back, or may be of another op, tells nothing of clocks.
 template <typename Take>
 void EachCell(const TracedJob& job, const graph::Unit& unit, size_t first_lane, size_t last_lane, const Take& take) {
   for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)

@@ -1,0 +1,164 @@
+#include "lockstep/trace/fit_numbers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "lockstep/base/median.h"
+
+namespace lockstep::trace {
+namespace {
+
+constexpr double kLeftOfStarts = 0.5;  // of the distance as numbered, where renumbered
+constexpr double kClearly = 0.1;       // of what another answer leaves, where one is told
+constexpr double kSame = 1e-5;         // s: a group's ends come together no closer
+constexpr double kRounding = 2 * double{std::numeric_limits<float>::epsilon()};
+constexpr size_t kTellIntervals = 3;  // rows: fewer agree with any answer by chance
+
+struct Placed {
+  Numbers numbers;
+  double distance = 0;  // summed up, s
+};
+
+// The ascending ops, so that the distances sum up to the least. `later` is taken off the own moments.
+Placed Place(const std::vector<float>& own, const std::vector<float>& expected, double later) {
+  const size_t most = expected.size() - own.size();  // that a number is off by
+  std::vector<double> least(most + 1, 0);            // [off]: of the rows so far
+  std::vector<bool> kept(own.size() * (most + 1));   // [row][off]: the row before is best off by as much
+  for (size_t row = 0; row < own.size(); ++row) {
+    size_t best = 0;  // that the row before is off by
+    std::vector<double> now(most + 1);
+    for (size_t off = 0; off <= most; ++off) {
+      if (least[off] < least[best]) best = off;
+      kept[row * (most + 1) + off] = best == off;
+      now[off] = least[best] + std::abs(double{own[row]} - later - double{expected[row + off]});
+    }
+    least = std::move(now);
+  }
+  auto off = static_cast<size_t>(std::ranges::min_element(least) - least.begin());
+  Placed placed{Numbers(own.size()), least[off]};
+  for (size_t row = own.size(); row-- > 0;) {
+    placed.numbers[row] = static_cast<uint32_t>(row + off);
+    while (!kept[row * (most + 1) + off]) --off;
+  }
+  return placed;
+}
+
+Numbers InARow(size_t rows, uint32_t first) {
+  Numbers numbers(rows);
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
+}
+
+// Of ends, as certain ops', by the clock that fits them best.
+struct Answer {
+  Numbers numbers;
+  double later = 0;  // s
+};
+
+class Answers {
+ public:
+  Answers(const std::vector<float>& own, const std::vector<float>& group, Later told)
+      : own_(own), group_(group), told_(told), floor_(kSame + kRounding * std::abs(double{group.back()})) {}
+
+  NumberedByEnds Best() {
+    Collect(Fit((double{told_.least} + double{told_.most}) / 2));
+    const Answer* best = &all_.front();
+    for (const Answer& one : all_)
+      if (IsClearer(one, *best)) best = &one;
+    std::vector<bool> doubtful(own_.size());
+    for (const Answer& one : all_) {
+      if (one.numbers == best->numbers || IsClearer(*best, one)) continue;
+      for (uint32_t row = 0; row < own_.size(); ++row)
+        if (one.numbers[row] != row || best->numbers[row] != row) doubtful[row] = true;
+    }
+    NumberedByEnds done{InARow(own_.size(), 0), {}};
+    for (uint32_t row = 0; row < own_.size(); ++row)
+      if (doubtful[row]) done.doubtful.push_back(row);
+    if (!done.doubtful.empty()) return done;
+    // By its clock some rows may be of ops behind others than by the one that was told.
+    Answer refined = Fit(best->later);
+    done.numbers = IsClearer(refined, *best) ? std::move(refined.numbers) : best->numbers;
+    return done;
+  }
+
+ private:
+  double LaterOf(const Answer& answer, size_t row) const {
+    return double{own_[row]} - double{group_[answer.numbers[row]]};
+  }
+
+  Answer Of(Numbers numbers) const {
+    Answer answer{std::move(numbers)};
+    std::vector<double> later(own_.size());
+    for (size_t row = 0; row < later.size(); ++row) later[row] = LaterOf(answer, row);
+    answer.later = LowerMedian(std::move(later));
+    return answer;
+  }
+
+  // The ops and the clock that fit each other, from near that clock on.
+  Answer Fit(double clock) const {
+    const Answer first = Of(Place(own_, group_, clock).numbers);
+    return Of(Place(own_, group_, first.later).numbers);
+  }
+
+  // A clock that is off by some of them makes other ops of all rows; and as they are numbered.
+  void Collect(const Answer& fitted) {
+    const uint32_t first = fitted.numbers.front(), wide = fitted.numbers.back() - first;
+    for (uint32_t begin = 0; begin + wide < group_.size(); ++begin) {
+      Numbers shifted = fitted.numbers;
+      for (uint32_t& number : shifted) number = number - first + begin;
+      all_.push_back(Of(std::move(shifted)));
+    }
+    all_.push_back(Of(InARow(own_.size(), 0)));
+    // Intervals tell a clock that is far from what is told.
+    const size_t shifts = group_.size() - own_.size() + 1;
+    if (own_.size() < kTellIntervals || own_.size() * shifts > kMostCells / shifts) return;
+    for (uint32_t shift = 0; shift < shifts; ++shift) all_.push_back(Fit(Of(InARow(own_.size(), shift)).later));
+  }
+
+  // s: what the rows of which two answers differ are off by one of them, in the mean.
+  double Apart(const Answer& one, const Answer& other) const {
+    double apart = 0;
+    size_t rows = 0;
+    for (size_t row = 0; row < own_.size(); ++row) {
+      if (one.numbers[row] == other.numbers[row]) continue;
+      apart += std::abs(LaterOf(one, row) - one.later);
+      ++rows;
+    }
+    return floor_ + apart / static_cast<double>(std::max<size_t>(rows, 1));
+  }
+
+  double OffTold(const Answer& one) const {
+    return std::max({double{told_.least} - one.later, one.later - double{told_.most}, 0.0});
+  }
+
+  // By the intervals between ends, else by the clock.
+  bool IsClearer(const Answer& one, const Answer& other) const {
+    const double apart = Apart(one, other), its = Apart(other, one);
+    if (own_.size() >= kTellIntervals && std::min(apart, its) <= kClearly * std::max(apart, its)) return apart < its;
+    return apart + OffTold(one) <= kClearly * (its + OffTold(other));
+  }
+
+  const std::vector<float>& own_;
+  const std::vector<float>& group_;
+  const Later told_;
+  const double floor_;
+  std::vector<Answer> all_;
+};
+
+}  // namespace
+
+std::optional<Numbers> NumbersByStarts(const std::vector<float>& own, const std::vector<float>& expected) {
+  double as_numbered = 0;
+  for (size_t row = 0; row < own.size(); ++row) as_numbered += std::abs(double{own[row]} - double{expected[row]});
+  Placed placed = Place(own, expected, 0);
+  if (placed.distance > kLeftOfStarts * as_numbered) return std::nullopt;
+  return std::move(placed.numbers);
+}
+
+NumberedByEnds NumbersByEnds(const std::vector<float>& own, const std::vector<float>& group, Later told) {
+  return Answers(own, group, told).Best();
+}
+
+}  // namespace lockstep::trace
