@@ -73,6 +73,49 @@ TEST(SlowGroups, AreNoneWhereChanceIsEnough) {
   }
 }
 
+// Experts exchange tokens in each microbatch, so its ranks are late in dozens of collectives of a step: by one draw of
+// its lengths.
+TEST(SlowGroups, AreNoneWhereEachOfAStepsExchangesTellsOfItsLengths) {
+  struct Case {
+    cluster::Layout layout;
+    int microbatches;
+    double factor;
+  };
+  for (const Case& one : {Case{{.tp = 4, .ep = 4, .dp = 4}, 16, 0.3}, Case{{.tp = 2, .ep = 4, .dp = 8}, 32, 0.2},
+                          Case{{.tp = 8, .ep = 2, .dp = 2}, 8, 0.3}}) {
+    const synth::TelemetryShape shape{
+        .layout = one.layout, .microbatches = one.microbatches, .forward = Seconds{0.1}, .backward = Seconds{0.2}};
+    for (const uint64_t seed : {0, 1, 2}) {
+      std::vector<trace::TrailSnapshot> snapshots =
+          Take(shape, fmt::format("lengths:factor={}", one.factor), 100, seed);
+      const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots)));
+      EXPECT_TRUE(diagnosis.findings.empty()) << one.microbatches << " " << seed << TextOf(diagnosis.findings);
+    }
+  }
+}
+
+// A step takes 6 s or more: in a part of the newest one they are late in dozens of exchanges of tokens.
+TEST(SlowGroups, AreNoneThatAreSlowForAFewSeconds) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 8, .ep = 4, .dp = 8}, .microbatches = 16, .forward = Seconds{0.15}, .backward = Seconds{0.225}};
+  std::string faults;
+  for (int rank = 8; rank < 16; ++rank) faults += fmt::format("slow_rank:rank={},factor=1.5,from=196 ", rank);
+  const std::vector<Finding> findings = Diagnose(shape, faults);
+  EXPECT_TRUE(findings.empty()) << TextOf(findings);
+}
+
+TEST(SlowGroups, AreNamedWhereTheyExchangeTokens) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 4, .ep = 4, .dp = 8}, .microbatches = 8, .forward = Seconds{0.03}, .backward = Seconds{0.06}};
+  for (const bool live : {false, true}) {
+    std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(8, 16, 1.3), 150);
+    if (live) ThinForALook(snapshots, 150);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
+    EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node1"));
+  }
+}
+
 // Each of its ranks is late by itself too where, as with the optimizer, the next collective is one of others.
 TEST(SlowGroups, AreNamedInPlaceOfEachOfTheirRanks) {
   const synth::TelemetryShape shape{.layout = {.tp = 8, .dp = 8}, .forward = Seconds{0.01}, .backward = Seconds{0.02}};
