@@ -150,9 +150,11 @@ Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds) {
     for (const Part& part : round.parts) rounds.end_ns = std::max(rounds.end_ns, part.left_ns);
   rounds.steps = StepsOf(rounds.all);
   const LookBack back = LookBackTo(StretchesOf(rounds.all), log.reported.size());
-  rounds.share = back.share;
+  rounds.share =
+      std::min(back.share, static_cast<double>(rounds.steps.size()) / static_cast<double>(JobSteps::kWanted));
   const int64_t begin = rounds.end_ns - ToNanos(thresholds.window).value;
-  const auto in_window = std::ranges::find_if(rounds.all, [&](const Round& round) { return round.began_ns >= begin; });
+  const int64_t since = std::min(begin, rounds.steps.SinceNs(JobSteps::kWanted));
+  const auto in_window = std::ranges::find_if(rounds.all, [&](const Round& round) { return round.began_ns >= since; });
   const size_t enough = rounds.all.size() - std::min(thresholds.window_ops, rounds.all.size());
   rounds.first = std::min({static_cast<size_t>(in_window - rounds.all.begin()), back.first, enough});
   if (!rounds.all.empty()) rounds.begin_ns = rounds.newest().front().began_ns;

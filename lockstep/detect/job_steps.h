@@ -3,6 +3,7 @@
 // it is steps that are counted, not collectives.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,7 +22,13 @@ struct JobSteps {
   std::vector<int64_t> ends_ns;  // ascending; the first is where the first step begins. Empty: there are no collectives
   int64_t usual_ns = 0;          // what a step takes, at the least
 
+  // Whether somebody is slow is told of six; of four at the least, for one alone may lie in three quarters of the time
+  // in which there are fewer.
+  static constexpr size_t kWanted = 6, kFewest = 4;
+
   size_t size() const { return ends_ns.empty() ? 0 : ends_ns.size() - 1; }
+  // When the newest so many began, or all.
+  int64_t SinceNs(size_t steps) const { return ends_ns.empty() ? 0 : ends_ns[size() - std::min(size(), steps)]; }
 };
 
 // A step is what lies between two collectives, or bursts of them, of the communicator that rests for longest between

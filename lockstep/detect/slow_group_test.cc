@@ -211,5 +211,24 @@ TEST(SlowGroups, AreNotKnownOfAFewSteps) {
   EXPECT_THAT(diagnosis.too_short, HasSubstr("all ranks of a host are slow can't be told of fewer than 6"));
 }
 
+// In each step another rank is slow: it is so for most of the time that is judged where steps take long.
+TEST(SlowRanks, AreNotKnownOfFewSteps) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 2, .dp = 8}, .microbatches = 16, .forward = Seconds{0.5}, .backward = Seconds{1}};
+  const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(Take(shape, "rotating:factor=1.5", 40)));
+  EXPECT_TRUE(diagnosis.findings.empty()) << TextOf(diagnosis.findings);
+  EXPECT_THAT(diagnosis.too_short, HasSubstr("can't be told of less than"));
+}
+
+TEST(SlowRanks, AreNamedLiveHoweverLongAStepTakes) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 2, .dp = 8}, .microbatches = 16, .forward = Seconds{0.5}, .backward = Seconds{1}};
+  std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(5, 6, 1.3), 400);
+  ThinForALook(snapshots, 150);
+  const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+  ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
+  EXPECT_THAT(NamesOf(findings[0]), ElementsAre("5"));
+}
+
 }  // namespace
 }  // namespace lockstep::detect
