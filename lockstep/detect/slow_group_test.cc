@@ -204,6 +204,14 @@ TEST(SlowGroups, AreNamedWhereAFewRecordsAreLost) {
   }
 }
 
+// Rank 13 waits for the others of its host in each microbatch, and is as late as they are where replicas meet.
+TEST(SlowGroups, AreNamedWithoutThoseOfThemThatAreWell) {
+  const synth::TelemetryShape shape{.layout = {.tp = 4, .dp = 8}, .ranks_per_host = 4};
+  const std::vector<Finding> findings = Diagnose(shape, SlowRanks(12, 13, 1.3) + SlowRanks(14, 16, 1.3));
+  ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
+  EXPECT_THAT(NamesOf(findings[0]), ElementsAre("12", "14", "15"));
+}
+
 TEST(SlowGroups, AreNotKnownOfAFewSteps) {
   const synth::TelemetryShape shape{.layout = {.tp = 8, .dp = 8}, .microbatches = 12};
   const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(Take(shape, "", 32)));
