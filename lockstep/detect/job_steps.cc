@@ -77,18 +77,19 @@ JobSteps FindJobSteps(std::vector<Met> all) {
     if (one.end_ns >= from_ns) most_bytes = std::max(most_bytes, own.bytes += one.bytes);
   }
   const Pause pause = FindPause(all, from_ns);
-  constexpr double kNextToNothing = 0.001;  // of what the one carries that carries most
+  constexpr double kNextToNothing = 0.001;          // of what the one carries that carries most
+  std::vector<std::pair<int64_t, uint32_t>> rests;  // and communicators
+  for (const auto& [communicator, own] : of_communicators)
+    if (own.bytes >= kNextToNothing * most_bytes) rests.emplace_back(RestNs(own, from_ns, to_ns, pause), communicator);
+  // Of those that rest nearly as long the rarest: it ends steps at the same place in each.
+  const auto longest_ns = static_cast<double>(std::ranges::max(rests).first);
+  std::erase_if(rests, [&](const auto& one) { return static_cast<double>(one.first) < kNearly * longest_ns; });
+  const auto [usual_ns, rarest] = std::ranges::min(
+      rests, {}, [&](const auto& one) { return std::pair{of_communicators.at(one.second).count, one.second}; });
   JobSteps steps;
-  uint32_t longest = 0;
-  for (const auto& [communicator, own] : of_communicators) {
-    if (own.bytes < kNextToNothing * most_bytes) continue;
-    const int64_t rest_ns = RestNs(own, from_ns, to_ns, pause);
-    if (rest_ns < steps.usual_ns || (rest_ns == steps.usual_ns && communicator > longest)) continue;
-    steps.usual_ns = rest_ns;
-    longest = communicator;
-  }
+  steps.usual_ns = usual_ns;
   if (steps.usual_ns == 0) return {.ends_ns = {from_ns}};
-  const std::vector<int64_t>& ends_ns = of_communicators[longest].ends_ns;
+  const std::vector<int64_t>& ends_ns = of_communicators.at(rarest).ends_ns;
   steps.ends_ns.push_back(std::min(from_ns, ends_ns.front()));
   for (const int64_t end_ns : ends_ns)
     if (static_cast<double>(end_ns - steps.ends_ns.back()) >= kNearly * static_cast<double>(steps.usual_ns))

@@ -200,7 +200,8 @@ LateRanks FindLateRanks(const trace::CommLog& log, const Rounds& rounds, const s
     if (of_ranks.empty()) continue;
     const double variance = variances / static_cast<double>(of_ranks.size());
     for (const auto& [rank, steps] : of_ranks) {
-      if (steps.begin_ns() > rounds.LastlyNs() || std::min(steps.share(), steps.waited()) < thresholds.slow_share ||
+      if (steps.begin_ns() > rounds.LastlyNs() + rounds.steps.usual_ns ||  // the first may not be told
+          std::min(steps.share(), steps.waited()) < thresholds.slow_share ||
           !steps.IsLateOften(thresholds.slow_share / 2) || !IsBeyondChance(steps, variance, thresholds))
         continue;
       Late& one = found.late[rank];

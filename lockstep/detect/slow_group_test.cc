@@ -137,6 +137,20 @@ TEST(SlowGroups, AreNamedBesideASlowRank) {
   EXPECT_GT(findings[0].price.share, findings[1].price.share);
 }
 
+// Tensor-parallel groups rest for as long, while gradients are reduced, as replicas do while all compute.
+TEST(SlowGroups, AreNamedWhereStepsAreMostlyOfGradients) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 8, .dp = 4}, .microbatches = 4, .forward = Seconds{0.01}, .backward = Seconds{0.02}};
+  for (const uint64_t seed : {1, 2, 3}) {
+    std::vector<trace::TrailSnapshot> snapshots =
+        Take(shape, SlowRanks(0, 8, 1.5) + "slow_rank:rank=17,factor=1.5", 150, seed);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 2u) << seed << TextOf(findings);
+    EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node0"));
+    EXPECT_THAT(NamesOf(findings[1]), ElementsAre("17"));
+  }
+}
+
 TEST(SlowGroups, AreNamedBesideTheSlowestOfTheirRanks) {
   const std::vector<Finding> findings =
       Diagnose(kHosts, SlowRanks(8, 9, 1.5) + SlowRanks(9, 10, 1.7) + SlowRanks(10, 16, 1.5));
