@@ -96,6 +96,17 @@ std::vector<Stretch> StretchesOf(const std::vector<Round>& rounds) {
   return stretches;
 }
 
+JobSteps StepsOf(const std::vector<Round>& rounds) {
+  std::vector<Met> all;
+  all.reserve(rounds.size());
+  for (const Round& round : rounds) {
+    const int64_t end_ns = std::ranges::max(round.parts, {}, &Part::left_ns).left_ns;
+    const double bytes = static_cast<double>(round.bytes) * static_cast<double>(round.stands_for);
+    all.push_back({round.communicator, end_ns, bytes, round.stands_for});
+  }
+  return FindJobSteps(std::move(all));
+}
+
 // By communicator: from the first of the newest rounds to the last. Of one that has none, all since they began.
 std::vector<int64_t> ToldOf(const Rounds& rounds, const std::vector<Round>& of_collectives, size_t communicators) {
   constexpr int64_t kNone = -1;
@@ -137,10 +148,13 @@ Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds) {
                    [](const Round& a, const Round& b) { return a.began_ns < b.began_ns; });
   for (const Round& round : rounds.all)
     for (const Part& part : round.parts) rounds.end_ns = std::max(rounds.end_ns, part.left_ns);
+  rounds.steps = StepsOf(rounds.all);
   const LookBack back = LookBackTo(StretchesOf(rounds.all), log.reported.size());
-  rounds.share = back.share;
+  rounds.share =
+      std::min(back.share, static_cast<double>(rounds.steps.size()) / static_cast<double>(JobSteps::kWanted));
   const int64_t begin = rounds.end_ns - ToNanos(thresholds.window).value;
-  const auto in_window = std::ranges::find_if(rounds.all, [&](const Round& round) { return round.began_ns >= begin; });
+  const int64_t since = std::min(begin, rounds.steps.SinceNs(JobSteps::kWanted));
+  const auto in_window = std::ranges::find_if(rounds.all, [&](const Round& round) { return round.began_ns >= since; });
   const size_t enough = rounds.all.size() - std::min(thresholds.window_ops, rounds.all.size());
   rounds.first = std::min({static_cast<size_t>(in_window - rounds.all.begin()), back.first, enough});
   if (!rounds.all.empty()) rounds.begin_ns = rounds.newest().front().began_ns;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/detect/comm_thresholds.h"
+#include "lockstep/detect/job_steps.h"
 #include "lockstep/trace/comm_log.h"
 
 namespace lockstep::detect {
@@ -36,7 +37,8 @@ struct Round {
 };
 
 struct Rounds {
-  std::vector<Round> all;            // by began_ns
+  std::vector<Round> all;  // by began_ns
+  JobSteps steps;
   size_t first = 0;                  // of the newest `thresholds.window`, or of longer where steps take long
   int64_t begin_ns = 0, end_ns = 0;  // what the newest lie in
   double share = 1;           // of the time that it takes to judge such a job (look_back.h); less: the log has no more
@@ -44,6 +46,8 @@ struct Rounds {
 
   std::span<const Round> newest() const { return std::span(all).subspan(first); }
   int64_t length_ns() const { return end_ns - begin_ns; }
+  // Slowness lasts that began by then: for the newest three quarters of the time.
+  int64_t LastlyNs() const { return begin_ns + length_ns() / 4; }
 };
 
 Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds);

@@ -13,18 +13,18 @@
 namespace lockstep::detect {
 namespace {
 
-// Of the newest steps that are compared. Who is late is so in all but a tenth of them: by chance, where a rank is late
-// in every second, in one look of 5,000 at so many.
+// Of the newest steps that are compared, at the least. Who is late is so in all but a tenth of them: by chance, where a
+// rank is late in every second, in one look of 5,000 at so many.
 constexpr size_t kTimes = 20, kOneNotOf = 10;
 
 struct Meeting {
   double beyond_ns = 0, usual_ns = 0, waited_ns = 0, length_ns = 0;  // since the one before
-  int64_t at_ns = 0;
+  int64_t at_ns = 0, end_ns = 0;
   bool is_told = false;  // of a step: enough of what groups took
 
   Meeting& operator+=(const Meeting& next) {
     beyond_ns += next.beyond_ns, usual_ns += next.usual_ns, waited_ns += next.waited_ns, length_ns += next.length_ns;
-    at_ns = next.at_ns;
+    at_ns = next.at_ns, end_ns = next.end_ns;
     return *this;
   }
 };
@@ -75,7 +75,7 @@ class Meeters {
       const int64_t waited = std::max<int64_t>(0, came[i] - middle) * round.stands_for;
       meetings_[round.communicator][round.parts[i].rank].push_back(
           {above[i], static_cast<double>(usual), static_cast<double>(waited), static_cast<double>(end_ns - *before),
-           round.began_ns});
+           round.began_ns, end_ns});
     }
   }
 
@@ -91,21 +91,30 @@ class Meeters {
   Meetings meetings_;
 };
 
-// Where ranks meet several times in a step, of a step: until as much time has gone by as half of it goes by in longer
-// stretches of. The newest, from the first on of which enough is told of what groups took.
-std::vector<Meeting> NewestSteps(const std::vector<Meeting>& all) {
-  std::vector<double> lengths;
-  for (const Meeting& one : all) lengths.push_back(one.length_ns);
-  const double middle = MiddleOfSum(std::move(lengths));
-  constexpr double kNearly = 0.8;  // steps differ
+int64_t BeginNs(const Meeting& one) { return one.end_ns - static_cast<int64_t>(one.length_ns); }
+
+// What meetings came to in each step of the job: up to the first that ends as the step does, or later.
+std::vector<Meeting> ByStep(const std::vector<Meeting>& all, const JobSteps& job) {
+  constexpr double kClose = 0.05;  // groups that end a step do so at about the same time
+  const auto close_ns = static_cast<int64_t>(kClose * static_cast<double>(job.usual_ns));
   std::vector<Meeting> steps;
   Meeting step;
+  auto end = std::ranges::upper_bound(job.ends_ns, BeginNs(all.front()) + close_ns);
   for (const Meeting& one : all) {
     step += one;
-    if (step.length_ns < kNearly * middle) continue;
+    if (end == job.ends_ns.end()) break;
+    if (one.end_ns + close_ns < *end) continue;
     steps.push_back(std::exchange(step, {}));
+    end = std::upper_bound(end, job.ends_ns.end(), one.end_ns + close_ns);
   }
-  steps.erase(steps.begin(), steps.end() - static_cast<std::ptrdiff_t>(std::min(steps.size(), kTimes)));
+  return steps;
+}
+
+// The newest, back to a moment at least, from the first on of which enough is told of what groups took.
+std::vector<Meeting> NewestSteps(std::vector<Meeting> steps, int64_t back_to_ns) {
+  size_t first = steps.size() - std::min(steps.size(), kTimes);
+  while (first > 0 && BeginNs(steps[first]) > back_to_ns) --first;
+  steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(first));
   double usual_ns = 0;
   for (const Meeting& one : steps) usual_ns += one.usual_ns / static_cast<double>(steps.size());
   constexpr double kEnough = 0.25;
@@ -119,7 +128,8 @@ std::vector<Meeting> NewestSteps(const std::vector<Meeting>& all) {
 // group takes beyond others is seen beside what these take.
 class Steps {
  public:
-  explicit Steps(const std::vector<Meeting>& all) : steps_(NewestSteps(all)) {
+  Steps(const std::vector<Meeting>& all, const Rounds& rounds)
+      : steps_(NewestSteps(ByStep(all, rounds.steps), rounds.LastlyNs())) {
     for (const Meeting& step : steps_) {
       sum_ += step;
       compared_ += step.is_told;
@@ -130,6 +140,7 @@ class Steps {
   double share() const { return sum_.beyond_ns / sum_.length_ns; }
   double waited() const { return sum_.waited_ns / sum_.length_ns; }
   int64_t since_ns() const { return steps_.front().at_ns; }
+  int64_t begin_ns() const { return BeginNs(steps_.front()); }
 
   // What a step's is off its usual part of what others take, squared.
   double Variance() const {
@@ -162,7 +173,7 @@ class Steps {
 
 // The fewer steps are known, the less of what they differ by: so by more.
 bool IsBeyondChance(const Steps& steps, double variance, const CommThresholds& thresholds) {
-  const double fewer = static_cast<double>(kTimes) / static_cast<double>(steps.compared());
+  const double fewer = std::max(1.0, static_cast<double>(kTimes) / static_cast<double>(steps.compared()));
   return steps.Deviations(std::max(variance, steps.Variance())) >= thresholds.slow_deviation * fewer;
 }
 
@@ -179,8 +190,8 @@ LateRanks FindLateRanks(const trace::CommLog& log, const Rounds& rounds, const s
     double variances = 0;
     const bool several_hosts = CountHosts(log.communicators[i], log) > 1;
     for (const auto& [rank, all] : meeters.meetings()[i]) {
-      Steps steps(all);
-      found.are_groups |= steps.compared() > 0;
+      Steps steps(all, rounds);
+      found.are_groups |= std::ranges::any_of(all, [](const Meeting& one) { return one.usual_ns > 0; });
       if (several_hosts) found.most_steps = std::max(found.most_steps, steps.compared());
       if (steps.compared() < LateRanks::kFewest) continue;
       variances += steps.Variance();
@@ -189,7 +200,8 @@ LateRanks FindLateRanks(const trace::CommLog& log, const Rounds& rounds, const s
     if (of_ranks.empty()) continue;
     const double variance = variances / static_cast<double>(of_ranks.size());
     for (const auto& [rank, steps] : of_ranks) {
-      if (std::min(steps.share(), steps.waited()) < thresholds.slow_share ||
+      if (steps.begin_ns() > rounds.LastlyNs() + rounds.steps.usual_ns ||  // the first may not be told
+          std::min(steps.share(), steps.waited()) < thresholds.slow_share ||
           !steps.IsLateOften(thresholds.slow_share / 2) || !IsBeyondChance(steps, variance, thresholds))
         continue;
       Late& one = found.late[rank];

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/units.h"
+#include "lockstep/detect/job_steps.h"
 
 namespace lockstep::detect {
 namespace {
@@ -35,17 +36,20 @@ double LongNs(std::vector<Stretch> stretches, size_t ranks) {
 // Twice as far as needed, as ranks tell at different moments, and some are late. None: the trail has no collectives.
 std::optional<int64_t> SinceNs(const trace::TrailSnapshot& trail) {
   std::vector<std::pair<int64_t, Stretch>> ended;  // by time
+  std::vector<Met> all;
   for (const ls_record& record : trail.ended) {
     const ls_op_body& op = record.body.op;
-    if (record.kind == LS_RECORD_OP && op.number != 0 && op.alone != LS_UNKNOWN)
-      ended.push_back({record.time_ns, {ls_delta_ns(op.alone, record.delta_shift)}});
+    if (record.kind != LS_RECORD_OP || op.number == 0) continue;
+    all.push_back({op.communicator, record.time_ns, static_cast<double>(op.bytes)});
+    if (op.alone != LS_UNKNOWN) ended.push_back({record.time_ns, {ls_delta_ns(op.alone, record.delta_shift)}});
   }
   if (ended.empty()) return std::nullopt;
   std::ranges::sort(ended, {}, &std::pair<int64_t, Stretch>::first);
   std::vector<Stretch> stretches;
   stretches.reserve(ended.size());
   for (const auto& [time_ns, stretch] : ended) stretches.push_back(stretch);
-  const int64_t lately = trail.taken_ns - ToNanos(kLately).value;
+  const int64_t lately =
+      std::min(trail.taken_ns - ToNanos(kLately).value, FindJobSteps(std::move(all)).SinceNs(2 * JobSteps::kWanted));
   const size_t first = LookBackTo(stretches, 2).first;
   return first == ended.size() ? lately : std::min(lately, ended[first].first);
 }

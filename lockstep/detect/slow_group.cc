@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/base/median.h"
 #include "lockstep/detect/late_ranks.h"
 #include "lockstep/detect/shared_work.h"
 
@@ -38,6 +39,24 @@ std::set<int> GroupOf(int rank, const std::map<int, Late>& slow, const trace::Co
     if (host != log.hosts.end() && name == host->second) of_host.push_back(other);
   add(of_host);
   return group;
+}
+
+// What a group takes alike is the middle of what its members take, and those are late whom it holds up: who is faster
+// among themselves by half as much as all are late is well.
+std::set<int> WithoutFaster(const std::set<int>& group, double late_share, const Rounds& rounds) {
+  std::map<int, int64_t> faster_ns;
+  for (const Round& round : rounds.newest()) {
+    std::vector<int64_t> alone;
+    for (const Part& part : round.parts)
+      if (part.alone_ns >= 0 && group.contains(part.rank)) alone.push_back(part.alone_ns);
+    if (alone.size() < round.parts.size()) continue;  // others are in it, or it is not known
+    const int64_t usual = LowerMedian(std::move(alone));
+    for (const Part& part : round.parts) faster_ns[part.rank] += (usual - part.alone_ns) * round.stands_for;
+  }
+  std::set<int> slow = group;
+  for (const auto& [rank, ns] : faster_ns)
+    if (2 * static_cast<double>(ns) > late_share * static_cast<double>(rounds.length_ns())) slow.erase(rank);
+  return slow;
 }
 
 // Whether ranks share hosts, of which none has more than half of the job.
@@ -101,11 +120,11 @@ SlowGroups FindSlowGroups(const trace::CommLog& log, const Rounds& rounds, const
   while (!slow.empty()) {
     const auto worst = std::ranges::max_element(slow, {}, [](const auto& one) { return one.second.share; });
     const auto [rank, one] = *worst;
-    const std::set<int> group = GroupOf(rank, slow, log, alike);
+    const std::set<int> late = GroupOf(rank, slow, log, alike);
     slow.erase(rank);
-    if (group.empty()) continue;
-    for (const int member : group) slow.erase(member);
-    if (!named.Add(group)) continue;
+    for (const int member : late) slow.erase(member);
+    const std::set<int> group = WithoutFaster(late, one.share, rounds);
+    if (group.empty() || !named.Add(group)) continue;
     incident::Finding finding;
     finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
     finding.suspects = SuspectsOf(group, log);

@@ -73,6 +73,49 @@ TEST(SlowGroups, AreNoneWhereChanceIsEnough) {
   }
 }
 
+// Experts exchange tokens in each microbatch, so its ranks are late in dozens of collectives of a step: by one draw of
+// its lengths.
+TEST(SlowGroups, AreNoneWhereEachOfAStepsExchangesTellsOfItsLengths) {
+  struct Case {
+    cluster::Layout layout;
+    int microbatches;
+    double factor;
+  };
+  for (const Case& one : {Case{{.tp = 4, .ep = 4, .dp = 4}, 16, 0.3}, Case{{.tp = 2, .ep = 4, .dp = 8}, 32, 0.2},
+                          Case{{.tp = 8, .ep = 2, .dp = 2}, 8, 0.3}}) {
+    const synth::TelemetryShape shape{
+        .layout = one.layout, .microbatches = one.microbatches, .forward = Seconds{0.1}, .backward = Seconds{0.2}};
+    for (const uint64_t seed : {0, 1, 2}) {
+      std::vector<trace::TrailSnapshot> snapshots =
+          Take(shape, fmt::format("lengths:factor={}", one.factor), 100, seed);
+      const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots)));
+      EXPECT_TRUE(diagnosis.findings.empty()) << one.microbatches << " " << seed << TextOf(diagnosis.findings);
+    }
+  }
+}
+
+// A step takes 6 s or more: in a part of the newest one they are late in dozens of exchanges of tokens.
+TEST(SlowGroups, AreNoneThatAreSlowForAFewSeconds) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 8, .ep = 4, .dp = 8}, .microbatches = 16, .forward = Seconds{0.15}, .backward = Seconds{0.225}};
+  std::string faults;
+  for (int rank = 8; rank < 16; ++rank) faults += fmt::format("slow_rank:rank={},factor=1.5,from=196 ", rank);
+  const std::vector<Finding> findings = Diagnose(shape, faults);
+  EXPECT_TRUE(findings.empty()) << TextOf(findings);
+}
+
+TEST(SlowGroups, AreNamedWhereTheyExchangeTokens) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 4, .ep = 4, .dp = 8}, .microbatches = 8, .forward = Seconds{0.03}, .backward = Seconds{0.06}};
+  for (const bool live : {false, true}) {
+    std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(8, 16, 1.3), 150);
+    if (live) ThinForALook(snapshots, 150);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
+    EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node1"));
+  }
+}
+
 // Each of its ranks is late by itself too where, as with the optimizer, the next collective is one of others.
 TEST(SlowGroups, AreNamedInPlaceOfEachOfTheirRanks) {
   const synth::TelemetryShape shape{.layout = {.tp = 8, .dp = 8}, .forward = Seconds{0.01}, .backward = Seconds{0.02}};
@@ -92,6 +135,20 @@ TEST(SlowGroups, AreNamedBesideASlowRank) {
   EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node1"));
   EXPECT_THAT(NamesOf(findings[1]), ElementsAre("30"));
   EXPECT_GT(findings[0].price.share, findings[1].price.share);
+}
+
+// Tensor-parallel groups rest for as long, while gradients are reduced, as replicas do while all compute.
+TEST(SlowGroups, AreNamedWhereStepsAreMostlyOfGradients) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 8, .dp = 4}, .microbatches = 4, .forward = Seconds{0.01}, .backward = Seconds{0.02}};
+  for (const uint64_t seed : {1, 2, 3}) {
+    std::vector<trace::TrailSnapshot> snapshots =
+        Take(shape, SlowRanks(0, 8, 1.5) + "slow_rank:rank=17,factor=1.5", 150, seed);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 2u) << seed << TextOf(findings);
+    EXPECT_THAT(NamesOf(findings[0]), ElementsAre("node0"));
+    EXPECT_THAT(NamesOf(findings[1]), ElementsAre("17"));
+  }
 }
 
 TEST(SlowGroups, AreNamedBesideTheSlowestOfTheirRanks) {
@@ -161,11 +218,38 @@ TEST(SlowGroups, AreNamedWhereAFewRecordsAreLost) {
   }
 }
 
+// Rank 13 waits for the others of its host in each microbatch, and is as late as they are where replicas meet.
+TEST(SlowGroups, AreNamedWithoutThoseOfThemThatAreWell) {
+  const synth::TelemetryShape shape{.layout = {.tp = 4, .dp = 8}, .ranks_per_host = 4};
+  const std::vector<Finding> findings = Diagnose(shape, SlowRanks(12, 13, 1.3) + SlowRanks(14, 16, 1.3));
+  ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
+  EXPECT_THAT(NamesOf(findings[0]), ElementsAre("12", "14", "15"));
+}
+
 TEST(SlowGroups, AreNotKnownOfAFewSteps) {
   const synth::TelemetryShape shape{.layout = {.tp = 8, .dp = 8}, .microbatches = 12};
   const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(Take(shape, "", 32)));
   EXPECT_TRUE(diagnosis.findings.empty()) << TextOf(diagnosis.findings);
   EXPECT_THAT(diagnosis.too_short, HasSubstr("all ranks of a host are slow can't be told of fewer than 6"));
+}
+
+// In each step another rank is slow: it is so for most of the time that is judged where steps take long.
+TEST(SlowRanks, AreNotKnownOfFewSteps) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 2, .dp = 8}, .microbatches = 16, .forward = Seconds{0.5}, .backward = Seconds{1}};
+  const CommDiagnosis diagnosis = DiagnoseCommunication(trace::JoinTrails(Take(shape, "rotating:factor=1.5", 40)));
+  EXPECT_TRUE(diagnosis.findings.empty()) << TextOf(diagnosis.findings);
+  EXPECT_THAT(diagnosis.too_short, HasSubstr("can't be told of less than"));
+}
+
+TEST(SlowRanks, AreNamedLiveHoweverLongAStepTakes) {
+  const synth::TelemetryShape shape{
+      .layout = {.tp = 2, .dp = 8}, .microbatches = 16, .forward = Seconds{0.5}, .backward = Seconds{1}};
+  std::vector<trace::TrailSnapshot> snapshots = Take(shape, SlowRanks(5, 6, 1.3), 400);
+  ThinForALook(snapshots, 150);
+  const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+  ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
+  EXPECT_THAT(NamesOf(findings[0]), ElementsAre("5"));
 }
 
 }  // namespace

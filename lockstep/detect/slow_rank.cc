@@ -330,6 +330,7 @@ class DataFindings {
 std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Rounds& rounds,
                                              const CommThresholds& thresholds,
                                              const std::vector<std::set<int>>& groups) {
+  if (rounds.steps.size() < JobSteps::kFewest) return {};
   ByRank of_ranks = ExcessOfRanks(rounds);
   if (of_ranks.empty()) return {};
   const int64_t whole = rounds.length_ns();
