@@ -122,7 +122,8 @@ class Finder {
     bool rooted = false;    // others may end such an op before it
     bool told = false;      // of a communicator
     std::string doubt;      // of all communicators that tell of it: whether it is a member
-    // More than half of its communicator are such ends that are in nothing: the few in it may have launched too many.
+    // Half of its communicator or more, and more than are in it, are such ends that are in nothing: those few may have
+    // launched one too many.
     const Wait* of_few = nullptr;
     std::vector<std::string> evidence;
     int64_t since_ns = std::numeric_limits<int64_t>::max();
@@ -165,10 +166,10 @@ class Finder {
   }
 
   bool IsOfFew(const Wait& wait) const {
-    const auto count = std::ranges::count_if(
-        wait.behind, [&](int rank) { return standing_.HasReported(rank) && waits_.Of(rank) == nullptr; });
-    return wait.op->direction == Direction::kCollective &&
-           2 * static_cast<size_t>(count) > standing_.SizeOf(wait.op->communicator);
+    const auto count = static_cast<size_t>(std::ranges::count_if(
+        wait.behind, [&](int rank) { return standing_.HasReported(rank) && waits_.Of(rank) == nullptr; }));
+    return wait.op->direction == Direction::kCollective && 2 * count >= standing_.SizeOf(wait.op->communicator) &&
+           count > wait.in.size();
   }
 
   void NameTheSilent(const std::map<int, End>& silent, std::vector<Finding>& findings) const {
@@ -342,14 +343,14 @@ class Finder {
     finding.certain = certain;
     int64_t since = std::numeric_limits<int64_t>::max();
     std::set<int> few;
-    const Wait* last = nullptr;
+    std::set<const Wait*> seen;
     for (const auto& [rank, end] : ends) {
       finding.suspects.push_back(incident::SuspectRank(RankId(rank)));
       const std::string doubt = DoubtOf(rank, end);
       finding.certain = finding.certain && end.counted && !end.rooted && doubt.empty() && end.of_few == nullptr;
       since = std::min(since, end.since_ns);
-      if (end.of_few != nullptr && end.of_few != last) few.insert(end.of_few->in.begin(), end.of_few->in.end());
-      last = end.of_few;
+      if (end.of_few != nullptr && seen.insert(end.of_few).second)
+        few.insert(end.of_few->in.begin(), end.of_few->in.end());
       if (finding.probe.empty()) finding.probe = doubt;
     }
     finding.ambiguous_with = Suspects({few.begin(), few.end()});
