@@ -184,6 +184,9 @@ class Finder {
                        [&](int rank) { AddTo(findings.back().evidence, late.at(rank).evidence); });
     std::set<int> as_good = AsGood(silent);
     for (const auto& [rank, end] : late) as_good.insert(rank);
+    const std::vector<int> departed = departures_.Open();
+    as_good.insert(departed.begin(), departed.end());
+    AddTo(findings.back().evidence, departures_.TextsOf(departed));
     findings.back().ambiguous_with = Suspects({as_good.begin(), as_good.end()});
   }
 

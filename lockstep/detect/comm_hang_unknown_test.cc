@@ -12,6 +12,7 @@ namespace lockstep::detect {
 namespace {
 
 using incident::Syndrome;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -241,6 +242,25 @@ TEST(CommHang, WhereWhoIsInAGroupIsDoubtfulACircleIsNotCertain) {
   EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kDeadlock);
   EXPECT_FALSE(diagnosis.findings[0].certain);
   EXPECT_EQ(diagnosis.findings[0].probe, "which ranks are in it");
+}
+
+// Rank 2 leaves one out of the last round, and rank 4, of which nothing is told, is the only one that waits for nobody.
+TEST(CommHang, WhoLaunchedFewerIsAsGoodAsOneThatToldNothing) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3, 4}, "world"), left = job.AddGroup({0, 1}, "pair"),
+                 right = job.AddGroup({2, 3}, "pair");
+  for (int round = 1; round <= 4; ++round)
+    for (int rank = 0; rank < 4; ++rank) {
+      const uint32_t pair = rank < 2 ? left : right;
+      const int pairs = round < 4 ? 2 : rank == 2 ? 1 : 2;
+      for (int i = 0; i < pairs; ++i) job.Launch(pair, rank, "all_reduce", round < 4 || i == 0 || rank < 2);
+      if (round < 4 || rank != 3) job.Launch(world, rank, "all_reduce", round < 4);
+    }
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_THAT(Named(diagnosis), ElementsAre(4));
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(2));
+  EXPECT_THAT(diagnosis.findings[0].evidence, Contains(HasSubstr("1 all_reduce of pair (2) fewer than ranks 0, 1")));
 }
 
 TEST(CommHang, ARankOfTheJobThatToldNothingHasNotReported) {
