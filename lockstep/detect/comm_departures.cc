@@ -377,6 +377,35 @@ Departures FindDepartures(const trace::CommLog& log) {
   return found;
 }
 
+const Departures& LazyDepartures::all() const {
+  if (!all_) all_ = FindDepartures(log_);
+  return *all_;
+}
+
+const Departure* LazyDepartures::OpenOf(int rank) const {
+  const auto found = all().find(rank);
+  if (found == all().end()) return nullptr;
+  const auto open = std::ranges::find_if(found->second, [](const Departure& departure) {
+    return departure.to == nullptr || departure.to->state != trace::OpState::kCompleted;
+  });
+  return open == found->second.end() ? nullptr : &*open;
+}
+
+std::vector<int> LazyDepartures::Open() const {
+  std::vector<int> ranks;
+  for (const auto& [rank, departures] : all())
+    if (OpenOf(rank) != nullptr) ranks.push_back(rank);
+  return ranks;
+}
+
+std::vector<std::string> LazyDepartures::TextsOf(const std::vector<int>& ranks) const {
+  std::vector<std::string> lines;
+  for (const int rank : ranks)
+    if (const Departure* open = OpenOf(rank); open != nullptr && lines.size() < kMostLines)
+      lines.push_back(TextOf(log_, *open));
+  return lines;
+}
+
 std::string TextOf(const trace::CommLog& log, const Departure& departure) {
   const auto& [rank, others, from, to, more, made_good] = departure;
   const bool with_end = to != nullptr && std::ranges::any_of(more, [&](const auto& one) {

@@ -10,6 +10,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,24 @@ using Departures = std::map<int, std::vector<Departure>>;
 
 // `log` must outlive what comes back.
 Departures FindDepartures(const trace::CommLog& log);
+
+// Of a log, which must outlive it: found when first asked for, for most logs need none.
+class LazyDepartures {
+ public:
+  explicit LazyDepartures(const trace::CommLog& log) : log_(log) {}
+
+  const Departures& all() const;
+  // Ranks of which one's end has not ended, ascending: what all have gone past is not why they wait.
+  std::vector<int> Open() const;
+  // Of those among `ranks`, for evidence: kMostLines of them.
+  std::vector<std::string> TextsOf(const std::vector<int>& ranks) const;
+
+ private:
+  const Departure* OpenOf(int rank) const;
+
+  const trace::CommLog& log_;
+  mutable std::optional<Departures> all_;
+};
 
 // "rank 2 launched between all_reduce 2 of world (4) and 3 6 all_reduce of TP (1) fewer than ranks 0, 1, ..."
 std::string TextOf(const trace::CommLog& log, const Departure& departure);

@@ -12,7 +12,7 @@
 #include <set>
 #include <string_view>
 
-#include "lockstep/detect/comm_circle_order.h"
+#include "lockstep/detect/comm_circles.h"
 #include "lockstep/detect/comm_departures.h"
 #include "lockstep/detect/comm_links.h"
 #include "lockstep/detect/comm_mismatches.h"
@@ -33,14 +33,7 @@ using trace::Direction;
 // Ops that end on one rank without the help of all others: that some have ended them says nothing.
 constexpr std::array<std::string_view, 6> kRooted = {"broadcast", "reduce",         "gather",
                                                      "scatter",   "_broadcast_oop", "_reduce_oop"};
-template <size_t kCount>
-bool IsOneOf(const std::array<std::string_view, kCount>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-std::string Waiting(const std::vector<int>& ranks) {
-  return RanksText(ranks) + (ranks.size() == 1 ? " waits" : " wait");
-}
+bool IsRooted(const std::string& function) { return std::ranges::find(kRooted, function) != kRooted.end(); }
 
 // What is under way was launched moments ago, as far as that is known: a running job always has something under way.
 bool IsTooSoon(const trace::CommLog& log, const CommThresholds& thresholds) {
@@ -67,14 +60,14 @@ class Finder {
  public:
   // `silent`: members that told nothing.
   Finder(const trace::CommLog& log, const std::vector<int>& silent)
-      : log_(log), silent_(silent), standing_(log), waits_(standing_) {}
+      : log_(log), silent_(silent), standing_(log), waits_(standing_), departures_(log) {}
 
   std::vector<Finding> Run() {
     std::vector<Finding> findings, mismatched;
     const bool explained = NameMismatches(mismatched);
     if (!explained) {
       const std::map<int, End> silent = NameTheEnds(findings);
-      NameCircles(findings);
+      AddTo(findings, FindingsOfCircles(standing_, waits_, departures_, AllWait({})));
       const auto nobody = [&] { return findings.empty() && mismatched.empty(); };
       if (nobody()) NameStuckOps(false, findings);
       NameTheSilent(silent, findings);
@@ -114,7 +107,7 @@ class Finder {
     bool known = false;
     for (const Mismatch& mismatch : FindMismatches(standing_)) {
       findings.push_back(FindingOf(standing_, mismatch));
-      if (!findings.back().ambiguous_with.empty()) NameDepartures(log_, mismatch, departures(), findings.back());
+      if (!findings.back().ambiguous_with.empty()) NameDepartures(log_, mismatch, departures_.all(), findings.back());
       known = known || log_.communicators[mismatch.communicator].doubt.empty();
     }
     const size_t doubtful = known ? 0 : findings.size();
@@ -127,8 +120,10 @@ class Finder {
     bool launched = false;  // it is in an op of its own
     bool counted = false;   // by its own counters, or by what others ended: lost records can't have made it up
     bool rooted = false;    // others may end such an op before it
-    std::string doubt;      // whether it is a member
-    // More than half of its communicator are such ends that are in nothing: the few in it may have launched too many.
+    bool told = false;      // of a communicator
+    std::string doubt;      // of all communicators that tell of it: whether it is a member
+    // Half of its communicator or more, and more than are in it, are such ends that are in nothing: those few may have
+    // launched one too many.
     const Wait* of_few = nullptr;
     std::vector<std::string> evidence;
     int64_t since_ns = std::numeric_limits<int64_t>::max();
@@ -171,10 +166,10 @@ class Finder {
   }
 
   bool IsOfFew(const Wait& wait) const {
-    const auto count = std::ranges::count_if(
-        wait.behind, [&](int rank) { return standing_.HasReported(rank) && waits_.Of(rank) == nullptr; });
-    return wait.op->direction == Direction::kCollective &&
-           2 * static_cast<size_t>(count) > standing_.SizeOf(wait.op->communicator);
+    const auto count = static_cast<size_t>(std::ranges::count_if(
+        wait.behind, [&](int rank) { return standing_.HasReported(rank) && waits_.Of(rank) == nullptr; }));
+    return wait.op->direction == Direction::kCollective && 2 * count >= standing_.SizeOf(wait.op->communicator) &&
+           count > wait.in.size();
   }
 
   void NameTheSilent(const std::map<int, End>& silent, std::vector<Finding>& findings) const {
@@ -189,6 +184,9 @@ class Finder {
                        [&](int rank) { AddTo(findings.back().evidence, late.at(rank).evidence); });
     std::set<int> as_good = AsGood(silent);
     for (const auto& [rank, end] : late) as_good.insert(rank);
+    const std::vector<int> departed = departures_.Open();
+    as_good.insert(departed.begin(), departed.end());
+    AddTo(findings.back().evidence, departures_.TextsOf(departed));
     findings.back().ambiguous_with = Suspects({as_good.begin(), as_good.end()});
   }
 
@@ -221,7 +219,7 @@ class Finder {
     for (const Wait& wait : waits_.all())
       if (wait.somebody && lines.size() < kMostLines)
         lines.push_back(
-            fmt::format("{} in {}{}", Waiting(wait.in), NameOf(log_, *wait.op),
+            fmt::format("{} in {}{}", WaitingText(wait.in), NameOf(log_, *wait.op),
                         wait.op->direction != Direction::kCollective ? "" : ", of which not all members are known"));
     return lines;
   }
@@ -252,7 +250,7 @@ class Finder {
   void Tell(const std::vector<int>& in, const CommOp& op, int64_t since_ns, int rank, End& end) const {
     end.since_ns = std::min(end.since_ns, since_ns);
     end.launched = waits_.Of(rank) != nullptr;
-    end.doubt = log_.communicators[op.communicator].doubt;
+    TakeDoubt(op.communicator, end);
     const Place place = standing_.PlaceOf(op.communicator, rank);
     std::string what = "has told nothing";
     if (standing_.HasReported(rank) && op.direction != Direction::kCollective) {
@@ -269,7 +267,20 @@ class Finder {
     if (process != log_.processes.end()) what += fmt::format(" ({})", process->second);
     if (end.evidence.size() < kMostLines)
       end.evidence.push_back(
-          fmt::format("rank {}: {} in {}; rank {} {}", rank, Waiting(in), NameOf(log_, op), rank, what));
+          fmt::format("rank {}: {} in {}; rank {} {}", rank, WaitingText(in), NameOf(log_, op), rank, what));
+  }
+
+  // One of which there is none is enough.
+  void TakeDoubt(uint32_t communicator, End& end) const {
+    if (!end.told || !end.doubt.empty()) end.doubt = log_.communicators[communicator].doubt;
+    end.told = true;
+  }
+
+  // Also where others surely wait for it: it may wait itself in what it is in, for members that are not known.
+  std::string DoubtOf(int rank, const End& end) const {
+    const Wait* wait = waits_.Of(rank);
+    const std::string own = wait == nullptr ? "" : log_.communicators[wait->op->communicator].doubt;
+    return own.empty() ? end.doubt : own;
   }
 
   // All who are not in it have ended it, and there are such.
@@ -302,13 +313,13 @@ class Finder {
   // The others have ended the op that the ranks in it are in.
   void TellOfOwn(const Wait& wait, int64_t since_ns, std::map<int, End>& ends) const {
     const CommOp& op = *wait.op;
-    const bool rooted = IsOneOf(kRooted, log_.functions[op.function]);
+    const bool rooted = IsRooted(log_.functions[op.function]);
     const std::string text = LeftIn(wait);
     for (const int rank : wait.in) {
       End& end = ends[rank];
       end.launched = end.counted = true;
       end.rooted = rooted;
-      end.doubt = log_.communicators[op.communicator].doubt;
+      TakeDoubt(op.communicator, end);
       end.since_ns = std::min(end.since_ns, since_ns);
       end.evidence.insert(end.evidence.begin(), text);
     }
@@ -335,14 +346,15 @@ class Finder {
     finding.certain = certain;
     int64_t since = std::numeric_limits<int64_t>::max();
     std::set<int> few;
-    const Wait* last = nullptr;
+    std::set<const Wait*> seen;
     for (const auto& [rank, end] : ends) {
       finding.suspects.push_back(incident::SuspectRank(RankId(rank)));
-      finding.certain = finding.certain && end.counted && !end.rooted && end.doubt.empty() && end.of_few == nullptr;
+      const std::string doubt = DoubtOf(rank, end);
+      finding.certain = finding.certain && end.counted && !end.rooted && doubt.empty() && end.of_few == nullptr;
       since = std::min(since, end.since_ns);
-      if (end.of_few != nullptr && end.of_few != last) few.insert(end.of_few->in.begin(), end.of_few->in.end());
-      last = end.of_few;
-      if (finding.probe.empty()) finding.probe = end.doubt;
+      if (end.of_few != nullptr && seen.insert(end.of_few).second)
+        few.insert(end.of_few->in.begin(), end.of_few->in.end());
+      if (finding.probe.empty()) finding.probe = doubt;
     }
     finding.ambiguous_with = Suspects({few.begin(), few.end()});
     incident::TellSome(WithEvidence(ends), "ranks", finding.evidence, [&](int rank) {
@@ -351,12 +363,8 @@ class Finder {
         finding.evidence.push_back(fmt::format("rank {}: {}", rank, remark->second));
     });
     if (since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
-    if (!finding.certain && finding.probe.empty()) finding.probe = StacksOf(Keys(ends));
+    if (!finding.certain && finding.probe.empty()) finding.probe = StacksText(Keys(ends));
     findings.push_back(std::move(finding));
-  }
-
-  static std::string StacksOf(const std::vector<int>& ranks) {
-    return fmt::format("stacks of {}, and whether they change", RanksText(ranks));
   }
 
   // Of one that told nothing, and may be whom others wait for, there is none.
@@ -372,61 +380,6 @@ class Finder {
     keys.reserve(ends.size());
     for (const auto& [rank, end] : ends) keys.push_back(rank);
     return keys;
-  }
-
-  void NameCircles(std::vector<Finding>& findings) const {
-    const std::vector<std::vector<int>> circles = FindCircles(waits_);
-    const CircleOrders orders(standing_, waits_, circles);
-    for (const std::vector<int>& ranks : circles) {
-      Finding finding;
-      finding.syndrome = Syndrome::kDeadlock;
-      finding.suspects = {{Suspect::Kind::kSoftware, "collectives in different order on different ranks"}};
-      bool guessed = false;
-      std::set<const Wait*> told;
-      std::set<Link> links;  // that may not carry what is there on both sides
-      for (const int rank : ranks) {
-        const Wait* wait = waits_.Of(rank);
-        guessed = guessed || wait->guessed;
-        if (!told.insert(wait).second) continue;
-        if (wait->apart.empty())
-          finding.evidence.push_back(
-              fmt::format("{} in {} for {}", Waiting(wait->in), NameOf(log_, *wait->op), RanksText(wait->behind)));
-        for (size_t i = 0; i < std::min(kMostLines, wait->apart.size()); ++i)
-          finding.evidence.push_back(fmt::format("{} in {} for {}", Waiting(wait->in), NameOf(log_, *wait->apart[i]),
-                                                 RanksText({wait->apart[i]->peer})));
-        for (const CommOp* op : wait->together) links.insert(LinkOf(*op));
-      }
-      finding.ambiguous_with = LinkSuspects(links);
-      const CircleOrder order = orders.Of(ranks);
-      AddTo(finding.ambiguous_with, Suspects(order.may_hang));
-      finding.certain = AllWait({}) && !guessed && !order.as_before && !log_.reported.empty();
-      TellOfDepartures(ranks, finding);
-      if (!finding.certain)
-        finding.probe = order.may_hang.empty() ? "the collectives that each of them launched before, in their order"
-                                               : StacksOf(order.may_hang);
-      findings.push_back(std::move(finding));
-    }
-  }
-
-  // Who left collectives out, or added some, or launched them in another order: of a circle the evidence alone tells
-  // it. What all have gone past is not why they wait.
-  void TellOfDepartures(const std::vector<int>& ranks, Finding& finding) const {
-    std::vector<std::string> lines;
-    for (const int rank : ranks) {
-      const auto found = departures().find(rank);
-      if (found == departures().end()) continue;
-      const auto open = std::ranges::find_if(found->second, [](const Departure& departure) {
-        return departure.to == nullptr || departure.to->state != trace::OpState::kCompleted;
-      });
-      if (open != found->second.end() && lines.size() < kMostLines) lines.push_back(TextOf(log_, *open));
-    }
-    finding.evidence.insert(finding.evidence.begin(), lines.begin(), lines.end());
-  }
-
-  // Most logs need none: found when first asked for.
-  const Departures& departures() const {
-    if (!departures_) departures_ = FindDepartures(log_);
-    return *departures_;
   }
 
   // Everybody is where they should be, and yet it does not end: the way between them, or a device. `held`: also where
@@ -504,7 +457,7 @@ class Finder {
   const std::vector<int>& silent_;
   const Standing standing_;
   const Waits waits_;
-  mutable std::optional<Departures> departures_;
+  const LazyDepartures departures_;
 };
 
 // Of a job that may have been running: who is slow is behind at most moments.

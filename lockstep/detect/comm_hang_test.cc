@@ -175,7 +175,27 @@ TEST(CommHang, WhereMostHaveEndedAllWhoWaitMayHaveLaunchedTooMany) {
   finding = job.Diagnose().findings.at(0);
   EXPECT_THAT(RanksOf(finding.suspects), ElementsAre(0, 2));
   EXPECT_THAT(finding.ambiguous_with, IsEmpty());
-  EXPECT_TRUE(finding.certain) << "no more than half";
+  EXPECT_TRUE(finding.certain) << "less than half";
+}
+
+TEST(CommHang, SoMayTheyWhereHalfHaveEndedAllAndFewerWait) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3}), pair = job.AddGroup({1, 3});
+  for (int rank = 0; rank < 4; ++rank) job.Collectives(world, rank, 9, rank == 1 ? 10 : 9);
+  job.Collectives(pair, 3, 4, 5);  // held up by rank 1
+  job.Collectives(pair, 1, 4, 4);
+  Finding finding = job.Diagnose().findings.at(0);
+  EXPECT_THAT(RanksOf(finding.suspects), ElementsAre(0, 2));
+  EXPECT_THAT(RanksOf(finding.ambiguous_with), ElementsAre(1));
+  EXPECT_FALSE(finding.certain);
+  job.Collectives(world, 3, 9, 10);
+  job.Collectives(pair, 3, 5, 5);
+  job.Collectives(pair, 1, 5, 5);
+  for (trace::CommOp& op : job.log().ops)
+    if (op.communicator == pair) op.state = trace::OpState::kCompleted;
+  finding = job.Diagnose().findings.at(0);
+  EXPECT_THAT(RanksOf(finding.suspects), ElementsAre(0, 2));
+  EXPECT_TRUE(finding.certain) << "as many wait";
 }
 
 TEST(CommHang, WhoDoesNotEndWhatOthersEndedIsNamed) {

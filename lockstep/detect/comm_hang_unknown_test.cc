@@ -12,6 +12,7 @@ namespace lockstep::detect {
 namespace {
 
 using incident::Syndrome;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -211,6 +212,57 @@ TEST(CommHang, WhereWhoIsInAGroupIsDoubtfulOnlyThatIsNotCertain) {
 }
 
 // It makes no communicator: perhaps it never comes to where the others wait for it.
+// Rank 0 is in an op that rank 1 has ended, if they are of one group; and surely others wait for it.
+TEST(CommHang, WhereWhoIsInAGroupIsDoubtfulWhoIsInItsOpMayWait) {
+  Job job;
+  const uint32_t group = job.AddGroup({0, 1}), world = job.AddGroup({0, 1, 2});
+  job.Collectives(group, 0, 4, 5);
+  job.Collectives(group, 1, 5, 5);
+  job.Collectives(world, 0, 1, 1);
+  for (const int rank : {1, 2}) job.Collectives(world, rank, 1, 2);
+  EXPECT_TRUE(job.Diagnose().findings.at(0).certain);
+  job.log().communicators[group].doubt = "which ranks are in it";
+  const CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(0));
+  EXPECT_FALSE(diagnosis.findings.at(0).certain);
+  EXPECT_EQ(diagnosis.findings.at(0).probe, "which ranks are in it");
+}
+
+TEST(CommHang, WhereWhoIsInAGroupIsDoubtfulACircleIsNotCertain) {
+  Job job;
+  const uint32_t a = job.AddGroup({0, 1}), b = job.AddGroup({0, 1});
+  job.Collectives(a, 0, 4, 5);
+  job.Collectives(b, 1, 7, 8);
+  job.Collectives(a, 1, 4, 4);
+  job.Collectives(b, 0, 7, 7);
+  EXPECT_TRUE(job.Diagnose().findings.at(0).certain);
+  job.log().communicators[b].doubt = "which ranks are in it";
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kDeadlock);
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+  EXPECT_EQ(diagnosis.findings[0].probe, "which ranks are in it");
+}
+
+// Rank 2 leaves one out of the last round, and rank 4, of which nothing is told, is the only one that waits for nobody.
+TEST(CommHang, WhoLaunchedFewerIsAsGoodAsOneThatToldNothing) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3, 4}, "world"), left = job.AddGroup({0, 1}, "pair"),
+                 right = job.AddGroup({2, 3}, "pair");
+  for (int round = 1; round <= 4; ++round)
+    for (int rank = 0; rank < 4; ++rank) {
+      const uint32_t pair = rank < 2 ? left : right;
+      const int pairs = round < 4 ? 2 : rank == 2 ? 1 : 2;
+      for (int i = 0; i < pairs; ++i) job.Launch(pair, rank, "all_reduce", round < 4 || i == 0 || rank < 2);
+      if (round < 4 || rank != 3) job.Launch(world, rank, "all_reduce", round < 4);
+    }
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_THAT(Named(diagnosis), ElementsAre(4));
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(2));
+  EXPECT_THAT(diagnosis.findings[0].evidence, Contains(HasSubstr("1 all_reduce of pair (2) fewer than ranks 0, 1")));
+}
+
 TEST(CommHang, ARankOfTheJobThatToldNothingHasNotReported) {
   Job job;
   job.log().world = {0, 1, 2};

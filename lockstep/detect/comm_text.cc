@@ -35,6 +35,14 @@ std::string RanksText(const std::vector<int>& ranks) {
   return shown == ranks.size() ? text : fmt::format("{} and {} more", text, ranks.size() - shown);
 }
 
+std::string WaitingText(const std::vector<int>& ranks) {
+  return RanksText(ranks) + (ranks.size() == 1 ? " waits" : " wait");
+}
+
+std::string StacksText(const std::vector<int>& ranks) {
+  return fmt::format("stacks of {}, and whether they change", RanksText(ranks));
+}
+
 std::vector<incident::Suspect> Suspects(const std::vector<int>& ranks) {
   std::vector<incident::Suspect> suspects;
   suspects.reserve(ranks.size());

@@ -18,6 +18,10 @@ std::string NameOf(const trace::Communicator& communicator);
 std::string NameOf(const trace::CommLog& log, const trace::CommOp& op);
 // "ranks 0, 1, 2 and 5 more", of ascending ranks.
 std::string RanksText(const std::vector<int>& ranks);
+// "rank 2 waits", "ranks 0, 1 wait".
+std::string WaitingText(const std::vector<int>& ranks);
+// Of a probe: "stacks of ranks 0, 1, and whether they change".
+std::string StacksText(const std::vector<int>& ranks);
 
 std::vector<incident::Suspect> Suspects(const std::vector<int>& ranks);
 

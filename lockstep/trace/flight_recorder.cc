@@ -187,12 +187,11 @@ class Collector {
   }
 
   void TellOfOverrunRings() {
-    const std::set<int> ranks = rings_.Ranks();
+    const std::set<int> ranks = rings_.Ranks(log_);
     if (ranks.empty()) return;
     log_.unseen = true;
     log_.AddBlindSpot(fmt::format(
-        "of {} rank(s), {} the first of them, nothing in the dump has ended: what they are in may be overwritten "
-        "(raise TORCH_FR_BUFFER_SIZE)",
+        "what {} rank(s), {} the first of them, are in may be overwritten in their dumps (raise TORCH_FR_BUFFER_SIZE)",
         ranks.size(), *ranks.begin()));
   }
 

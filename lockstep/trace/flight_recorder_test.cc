@@ -495,35 +495,64 @@ TEST_F(FlightRecorder, TheNumberBehindRankIsTheRank) {
   EXPECT_THAT(Message(ReadFlightRecorder({PathOf("ranks_7")}).status()), HasSubstr("is in none of its groups"));
 }
 
+// Of a ring: records from `first` on, each of an op of that number and 1.
+std::vector<Launch> Ring(int first, int count, const char* state = "scheduled") {
+  std::vector<Launch> all;
+  for (int i = first; i < first + count; ++i) all.push_back({i, i + 1, 0, "all_reduce", state});
+  return all;
+}
+std::string Uncounted(const std::vector<Launch>& all) {
+  return fmt::format(R"({{"pg_config": {{"0": {{"desc": "all", "ranks": "[0, 1]"}}}}, "entries": [{}]}})",
+                     EntriesOf(all));
+}
+
 // Hosts that ran further ahead than the ring is long. Rings are of one length.
 TEST_F(FlightRecorder, WhatRanksAreInMayBeOverwritten) {
-  const auto ring = [](int first, int count, const char* state = "scheduled") {
-    std::vector<Launch> all;
-    for (int i = first; i < first + count; ++i) all.push_back({i, i + 1, 0, "all_reduce", state});
-    return CountedDump(all, first + count, 1);
-  };
-  Write("rank_0", ring(7, 3));
-  Write("rank_1", ring(6, 3, "started"));
+  Write("rank_0", Uncounted(Ring(7, 3)));
+  Write("rank_1", Uncounted(Ring(6, 3, "started")));
   EXPECT_TRUE(Read()->unseen);
-  EXPECT_THAT(Read()->blind_spot, HasSubstr("of 2 rank(s), 0 the first of them, nothing in the dump has ended"));
+  EXPECT_THAT(Read()->blind_spot, HasSubstr("what 2 rank(s), 0 the first of them, are in may be overwritten"));
   EXPECT_THAT(Read()->blind_spot, HasSubstr("raise TORCH_FR_BUFFER_SIZE"));
-  Write("rank_1", ring(6, 3, "completed"));
+  Write("rank_1", Uncounted(Ring(6, 3, "completed")));
   EXPECT_TRUE(Read()->unseen) << "of rank 0";
-  Write("rank_1", ring(0, 2));
+  Write("rank_1", Uncounted(Ring(0, 2)));
   EXPECT_TRUE(Read()->unseen) << "it is not full yet";
-  for (const std::string& other :
-       {ring(6, 2), ring(0, 4),
-        CountedDump({{6, 7, 0, "all_reduce", "scheduled"}, {8, 9, 0, "all_reduce", "scheduled"}}, 9, 0)}) {
-    Write("rank_1", other);
-    EXPECT_FALSE(Read()->unseen) << "these are what is under way: " << other;
+  const std::vector<Launch> gap = {{6, 7, 0, "all_reduce", "scheduled"}, {8, 9, 0, "all_reduce", "scheduled"}};
+  for (const std::vector<Launch>& other : {Ring(6, 2), Ring(0, 4), gap}) {
+    Write("rank_1", Uncounted(other));
+    EXPECT_FALSE(Read()->unseen) << "these are what is under way: " << EntriesOf(other);
   }
-  Write("rank_1", ring(6, 3));
-  EXPECT_TRUE(Read()->unseen);
-  for (const int rank : {0, 1})
-    Write(fmt::format("rank_{}", rank), CountedDump({{7, 8, 0, "all_reduce", "scheduled"}}, 8, 7));
-  EXPECT_FALSE(Read()->unseen) << "by their counters they tell all that is under way";
-  for (const int rank : {0, 1}) Write(fmt::format("rank_{}", rank), ring(0, 3));
+  for (const int rank : {0, 1}) Write(fmt::format("rank_{}", rank), Uncounted(Ring(0, 3)));
   EXPECT_FALSE(Read()->unseen) << "all is told";
+}
+
+TEST_F(FlightRecorder, WhereCountersTellOfMoreUnderWayThanTheDumpItIsOverwritten) {
+  const auto both = [&](const std::string& dump) {
+    for (const int rank : {0, 1}) Write(fmt::format("rank_{}", rank), dump);
+    return Read()->unseen;
+  };
+  EXPECT_FALSE(both(CountedDump(Ring(7, 1), 8, 7))) << "they tell all that is under way";
+  EXPECT_TRUE(both(CountedDump(Ring(7, 1), 8, 6))) << "of 7, too";
+  EXPECT_FALSE(both(CountedDump(Ring(7, 1, "completed"), 8, 6))) << "they lag behind";
+  EXPECT_FALSE(both(CountedDump(Ring(0, 1), 2, -1))) << "the ring is not full yet";
+  // Whatever the others are like, for dumps of what is under way alone differ in length and lack records.
+  Write("rank_0", CountedDump(Ring(7, 3), 10, 1));
+  const std::vector<Launch> gap = {{6, 7, 0, "all_reduce", "scheduled"}, {8, 9, 0, "all_reduce", "scheduled"}};
+  for (const std::vector<Launch>& other : {Ring(6, 2), Ring(0, 4), gap}) {
+    Write("rank_1", CountedDump(other, 10, 6));
+    EXPECT_TRUE(Read()->unseen) << EntriesOf(other);
+    EXPECT_THAT(Read()->blind_spot, HasSubstr("what 1 rank(s), 0 the first of them"));
+  }
+  // In a ring that has something that has ended, too.
+  Write("rank_0", R"({"pg_config": {"0": {"ranks": "[0, 1]"}, "1": {"ranks": "[0, 1]"}},
+      "pg_status": {"0": {"last_enqueued_collective": 9, "last_completed_collective": 8},
+                    "1": {"last_enqueued_collective": 3, "last_completed_collective": 1}},
+      "entries": [
+    {"record_id": 9, "pg_id": 0, "process_group": ["0", ""], "collective_seq_id": 8, "profiling_name": "nccl:barrier",
+     "state": "completed"},
+    {"record_id": 10, "pg_id": 1, "process_group": ["1", ""], "collective_seq_id": 3, "profiling_name": "nccl:barrier",
+     "state": "scheduled"}]})");
+  EXPECT_TRUE(Read()->unseen);
 }
 
 TEST_F(FlightRecorder, SaysWhatIsWrong) {

@@ -1,9 +1,12 @@
 #include "lockstep/trace/overrun_rings.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 namespace lockstep::trace {
 namespace {
@@ -33,6 +36,28 @@ bool TellsAllUnderWay(const Json& dump) {
   });
 }
 
+// Ranks that by their counters launched what has neither ended nor is told. Counters may lag behind: what was launched
+// before one that has ended has ended, too.
+std::set<int> ThatLost(const CommLog& log) {
+  std::map<std::pair<uint32_t, int>, const CommOp*> firsts;  // that are told, by communicator and rank
+  for (const CommCount& count : log.counts)
+    if (count.completed >= 0 && count.enqueued > count.completed) firsts[{count.communicator, count.rank}] = nullptr;
+  for (const CommOp& op : log.ops) {
+    const auto known = firsts.find({op.communicator, op.rank});
+    if (known == firsts.end()) continue;
+    const CommOp*& first = known->second;
+    if (first == nullptr || op.sequence < first->sequence) first = &op;
+  }
+  std::set<int> ranks;
+  for (const CommCount& count : log.counts) {
+    const auto known = firsts.find({count.communicator, count.rank});
+    if (known == firsts.end() || known->second == nullptr) continue;
+    const CommOp& first = *known->second;
+    if (first.state != OpState::kCompleted && first.sequence > count.completed + 1) ranks.insert(count.rank);
+  }
+  return ranks;
+}
+
 }  // namespace
 
 bool HasGaps(const std::set<int64_t>& records) {
@@ -45,10 +70,16 @@ void OverrunRings::Take(int rank, const Json& dump, const std::set<int64_t>& rec
   if (records.empty()) return;
   lacks_ = lacks_ || HasGaps(records);
   if (*records.begin() <= 0) return;
+  begin_above_0_.insert(rank);
   shortest_ = std::min(shortest_, count);
   if (none_ended && !TellsAllUnderWay(dump)) open_.insert(rank);
 }
 
-std::set<int> OverrunRings::Ranks() const { return lacks_ || shortest_ < longest_ ? std::set<int>{} : open_; }
+std::set<int> OverrunRings::Ranks(const CommLog& log) const {
+  std::set<int> ranks;
+  std::ranges::set_intersection(ThatLost(log), begin_above_0_, std::inserter(ranks, ranks.end()));
+  if (!lacks_ && shortest_ == longest_) ranks.insert(open_.begin(), open_.end());
+  return ranks;
+}
 
 }  // namespace lockstep::trace

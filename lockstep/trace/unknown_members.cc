@@ -18,6 +18,7 @@ namespace {
 // What a rank calls a collective, with the shape where all must bring the same.
 struct Call {
   uint32_t function = 0, shape = 0;
+  bool needs_all = false, ended = false;
   bool needed_all = false;  // it has ended on a rank, which it does on none before all have launched it
 };
 using Calls = std::map<int64_t, Call>;  // by their numbers
@@ -48,6 +49,25 @@ void Join(const Group& more, Group& group) {
   group.ranks.insert(group.ranks.end(), more.ranks.begin(), more.ranks.end());
 }
 
+// The newest that it has ended: what is before one that has not is not told in a dump of what is under way alone.
+int64_t EndedOf(const Calls& calls) {
+  const auto open = std::ranges::find_if(calls, [](const auto& call) { return !call.second.ended; });
+  return open != calls.end() ? open->first - 1 : calls.empty() ? -1 : calls.rbegin()->first;
+}
+
+// Some have ended an op that needs all, and others have not: of one group these may be left in it, of two they may be
+// anywhere.
+bool MayBeTwo(const Group& group, const std::map<int, Calls>& calls_of) {
+  int64_t least = INT64_MAX, most = -1;
+  for (const int rank : group.ranks) {
+    const int64_t ended = EndedOf(calls_of.at(rank));
+    least = std::min(least, ended);
+    most = std::max(most, ended);
+  }
+  return std::any_of(group.calls.upper_bound(least), group.calls.upper_bound(most),
+                     [](const auto& call) { return call.second.needs_all; });
+}
+
 // A process counts its groups by itself: where calls differ, the number is another group's there. Unless it is one
 // rank's alone, against one group of all others: that may have left an op out. Where another rank has none of that
 // number, the group of the one alone may be with that. True: there was such a one.
@@ -75,7 +95,8 @@ void FillUnknownMembers(CommLog& log) {
     Calls& calls = users[op.communicator][op.rank];
     if (op.direction != Direction::kCollective) continue;
     const bool needs_all = NeedsAll(log.functions[op.function]);
-    calls[op.sequence] = {op.function, needs_all ? op.shape : 0, needs_all && op.state == OpState::kCompleted};
+    const bool ended = op.state == OpState::kCompleted;
+    calls[op.sequence] = {op.function, needs_all ? op.shape : 0, needs_all, ended, needs_all && ended};
   }
   std::map<std::pair<uint32_t, int>, uint32_t> moved;
   for (const auto& [communicator, calls_of] : users) {
@@ -86,15 +107,16 @@ void FillUnknownMembers(CommLog& log) {
       continue;
     }
     std::vector<Group> groups;
-    if (FindGroups(calls_of, log.reported.size(), groups))
-      log.communicators[communicator].doubt =
-          fmt::format("which ranks are in process group {}: dumps before version 2 do not tell", name);
+    const bool doubtful = FindGroups(calls_of, log.reported.size(), groups);
     for (Group& group : groups) {
       uint32_t index = communicator;
       if (&group != &groups.front()) {
         index = static_cast<uint32_t>(log.communicators.size());
         log.communicators.push_back({name, "", {}});
       }
+      if (doubtful || MayBeTwo(group, calls_of))
+        log.communicators[index].doubt =
+            fmt::format("which ranks are in process group {}: dumps before version 2 do not tell", name);
       for (const int rank : group.ranks) moved[{communicator, rank}] = index;
       log.communicators[index].ranks = std::move(group.ranks);
     }

@@ -107,6 +107,35 @@ TEST_F(UnknownMembers, OneBesideSeveralGroupsIsByItself) {
   EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3), ElementsAre(4)));
 }
 
+// Tensor parallel groups that call alike: those of ranks 0 and 1, and of 2 and 3, if it is not one of all four.
+TEST_F(UnknownMembers, WhereSomeHaveEndedWhatOthersAreInItMayBeTwoGroups) {
+  for (const OpState last : {kEnded, kOpen})
+    for (const bool lacks : {true, false}) {
+      log_ = {};
+      log_.communicators.push_back({"1", "", {}});
+      log_.functions = {"all_reduce"};
+      for (int rank = 0; rank < 4; ++rank) {
+        Add(rank, 6, 0, kEnded);
+        if (rank < 3 || !lacks) Add(rank, 7, 0, rank < 2 ? last : kOpen);
+      }
+      EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 1, 2, 3)));
+      EXPECT_EQ(Doubt().empty(), last != kEnded);
+    }
+}
+
+TEST_F(UnknownMembers, WhatIsNotToldBeforeAnOpUnderWayHasEnded) {
+  for (int rank = 0; rank < 4; ++rank)
+    for (int64_t number = rank < 2 ? 8 : 7; number < 9; ++number) Add(rank, number, 0, kOpen);
+  EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 1, 2, 3)));
+  EXPECT_THAT(Doubt(), testing::Not(IsEmpty()));
+}
+
+TEST_F(UnknownMembers, ThatARootHasEndedShowsNoTwoGroups) {
+  for (int rank = 0; rank < 3; ++rank) Add(rank, 7, 2, rank == 0 ? kEnded : kOpen);
+  EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 1, 2)));
+  EXPECT_THAT(Doubt(), IsEmpty());
+}
+
 TEST_F(UnknownMembers, OfOneGroupALaterCallThatDiffersIsAMismatch) {
   for (int rank = 0; rank < 3; ++rank) {
     Add(rank, 6, 0, kEnded);
