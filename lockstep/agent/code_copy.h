@@ -11,22 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/agent/code_listing.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/status.h"
-#include "lockstep/base/units.h"
 #include "lockstep/control/version.h"
 
 namespace lockstep::agent {
 
-struct CodeLimits {
-  int most_entries = 20'000;
-  Bytes most{64 << 20};            // more is no directory of code
-  Bytes most_programs{1LL << 30};  // the largest are linked, so that these are within
-};
-
 struct CodeTree {
-  // Of the directory's path and the names and contents of its code, the same on every machine; of programs that are
-  // linked the size and the time instead.
+  // Of the directory's path and its code: names, contents, and whether its owner may execute it. The same on every
+  // machine; of programs that are linked the size and the time instead.
   std::string hash;
   std::vector<std::string> linked;  // those, by their names
 };

@@ -132,6 +132,41 @@ TEST_F(CodeCopy, TellsLinkedProgramsByTheirTimes) {
   EXPECT_NE(look(4).hash, before);
 }
 
+// Of an agent that was killed while it copied; the next one in its container often has its number.
+TEST_F(CodeCopy, WritesIntoNothingThatIsLeftOver) {
+  for (int copy = 0; copy < 100; ++copy) {
+    const std::string left = Folder(fmt::format("run/code/next.{}.{}", getpid(), copy));
+    Write(fmt::format("run/code/next.{}.{}/left_behind.py", getpid(), copy), "old");
+    fs::create_symlink(Path("new/train.py"), left + "/train.py");
+  }
+  const std::string path = *PathOfCode(spec_, Version("new"));
+  EXPECT_EQ(*ReadFile(Path("new/train.py")), "print(2)");
+  EXPECT_EQ(*ReadFile(path + "/train.py"), "print(2)");
+  EXPECT_FALSE(fs::exists(path + "/left_behind.py"));
+}
+
+TEST_F(CodeCopy, WhatIsLinkedTakesNoRoomOfTheOthers) {
+  spec_.torchrun.no_python = true;
+  spec_.command = {Path("old/solver")};
+  WriteProgram("new/solver", 3);
+  WriteProgram("new/small.so", 1);
+  EXPECT_THAT(LookAtCode(spec_, Path("new"), {.most_programs = Bytes{2 << 20}})->linked,
+              testing::ElementsAre("solver"));
+}
+
+// An update that lacked the right to execute its program is asked for again once it has it.
+TEST_F(CodeCopy, WhatMayBeExecutedIsAnotherVersion) {
+  Write("new/launch", "#!/bin/sh\n");
+  for (const char* name : {"new/launch", "new/parts/model.py"}) {
+    fs::permissions(Path(name), fs::perms(0644));
+    const std::string before = *PathOfCode(spec_, Version("new"));
+    fs::permissions(Path(name), fs::perms(0755));
+    const std::string after = *PathOfCode(spec_, Version("new"));
+    EXPECT_NE(before, after) << name;
+    EXPECT_EQ(access((after + std::string(name).substr(3)).c_str(), X_OK), 0) << name;
+  }
+}
+
 // An update that a coordinator was asked for: it doesn't know what its nodes start.
 TEST_F(CodeCopy, IsTheVersionOfWhoKnowsNoScript) {
   Write("new/arguments.py", "listed before the script");
