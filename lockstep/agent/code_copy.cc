@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -70,6 +71,11 @@ absl::StatusOr<std::string> TakeFile(const fs::path& from, const fs::path& to) {
   return digest.Text();
 }
 
+// "a.so is", "a.so and 2 more are"
+std::string NamesText(const std::vector<std::string>& names) {
+  return names.front() + (names.size() == 1 ? " is" : fmt::format(" and {} more are", names.size() - 1));
+}
+
 std::string SizeAndTime(const fs::path& path) {
   struct stat info{};
   if (stat(path.c_str(), &info) != 0) return "";
@@ -94,18 +100,9 @@ absl::StatusOr<CodeTree> Take(const CodeListing& listing, const std::string& dir
     digest.AddWord(SizeAndTime(path));
     tree.linked.push_back(name);
   }
+  tree.unread = listing.unread;
   tree.hash = digest.Text();
   return tree;
-}
-
-// The script's name below its directory; of a module, its first part.
-std::string NameBelow(const RunSpec& spec) {
-  const std::string& first = spec.command.front();
-  return spec.module ? first.substr(0, first.find('.')) : fs::path(first).filename().string();
-}
-
-absl::StatusOr<CodeListing> ListAll(const RunSpec& spec, const std::string& directory, const CodeLimits& limits) {
-  return ListCode(directory, spec.command.empty() ? "" : NameBelow(spec), limits);
 }
 
 std::string FolderOf(const RunSpec& spec) { return spec.run_dir + "/code"; }
@@ -118,23 +115,37 @@ void Link(const std::map<std::string, fs::path>& files, const fs::path& folder) 
   }
 }
 
-// As a coordinator of nodes takes it, which knows no script; empty: it can't be read.
-std::string HashWithoutEntry(const std::string& directory, const CodeLimits& limits) {
-  const absl::StatusOr<CodeTree> tree = LookAtCode(RunSpec(), directory, limits);
-  return tree.ok() ? tree->hash : "";
+// A full disk would stop checkpoints and the journal.
+absl::Status CheckRoom(const RunSpec& spec, const std::string& directory, const CodeListing& listing) {
+  struct statvfs disk{};
+  if (statvfs(spec.run_dir.c_str(), &disk) != 0) return Errno(errno, "{}", spec.run_dir);
+  Bytes needed = listing.size;
+  for (const auto& [name, path] : listing.programs) {
+    std::error_code ignored;
+    needed += Bytes{fs::file_size(path, ignored)};
+  }
+  const Bytes free{disk.f_bavail * disk.f_frsize};
+  if (needed.value <= free.value / 10 * 9) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      fmt::format("a copy of {} takes {} MB, and {} has only {} MB left, of which a tenth is not for code", directory,
+                  needed.value >> 20, spec.run_dir, free.value >> 20));
+}
+
+// Those that are linked have other times in another copy of the directory.
+std::string OtherCodeText(const std::string& directory, const CodeTree& tree) {
+  const std::string text = fmt::format(
+      "{} has other code here than where the update was asked for: it changed meanwhile, or is another directory",
+      directory);
+  if (tree.linked.empty()) return text;
+  return fmt::format("{}; {} too large to be copied, so that their times count, which are others in each directory",
+                     text, NamesText(tree.linked));
 }
 
 // Into `next`, which then gets the name of what was copied. An error if its hash is not `hash` (empty: whatever it is).
 absl::StatusOr<CodeTree> CopyTo(const RunSpec& spec, const std::string& next, const std::string& directory,
-                                const std::string& hash, const CodeLimits& limits) {
-  LS_ASSIGN_OR_RETURN(const CodeListing listing, ListAll(spec, directory, limits));
+                                const CodeListing& listing, const std::string& hash) {
   LS_ASSIGN_OR_RETURN(CodeTree tree, Take(listing, directory, next));
-  if (!hash.empty() && tree.hash != hash) tree.hash = HashWithoutEntry(directory, limits);
-  if (!hash.empty() && tree.hash != hash)
-    return FailedPrecondition(
-        "{} has other code here than where the update was asked for: it changed meanwhile, or is "
-        "another directory",
-        directory);
+  if (!hash.empty() && tree.hash != hash) return FailedPrecondition("{}", OtherCodeText(directory, tree));
   Link(listing.large_programs, next);
   Link(listing.others, next);
   const std::string path = FolderOf(spec) + "/" + tree.hash;
@@ -147,10 +158,12 @@ absl::StatusOr<CodeTree> CopyTo(const RunSpec& spec, const std::string& next, co
 absl::StatusOr<CodeTree> CopyCode(const RunSpec& spec, const std::string& directory, const std::string& hash,
                                   const CodeLimits& limits) {
   LS_RETURN_IF_ERROR(CheckCode(spec, directory));
+  LS_ASSIGN_OR_RETURN(const CodeListing listing, ListCode(directory, EntryOf(spec), limits));
+  LS_RETURN_IF_ERROR(CheckRoom(spec, directory, listing));
   LS_RETURN_IF_ERROR(MakeDirectory(FolderOf(spec)));
   std::string next = FolderOf(spec) + "/next.XXXXXX";  // a new one, whatever an agent that was killed has left
   if (mkdtemp(next.data()) == nullptr) return Errno(errno, "{}", next);
-  absl::StatusOr<CodeTree> tree = CopyTo(spec, next, directory, hash, limits);
+  absl::StatusOr<CodeTree> tree = CopyTo(spec, next, directory, listing, hash);
   std::error_code ignored;
   fs::remove_all(next, ignored);  // where it is not the copy now
   return tree;
@@ -182,38 +195,52 @@ absl::Status CheckCode(const RunSpec& spec, const std::string& directory) {
   if (!fs::exists(directory, ignored)) return NotFound("--code {} does not exist", directory);
   if (!fs::is_directory(directory, ignored))
     return InvalidArgument("--code {} is a file: name the directory in which the new {} is", directory,
-                           spec.command.empty() ? "script" : NameBelow(spec));
+                           spec.command.empty() ? "script" : EntryOf(spec));
   if (spec.command.empty()) return absl::OkStatus();
   LS_RETURN_IF_ERROR(CodeRoot(spec).status());
-  const fs::path inside = fs::path(directory) / NameBelow(spec);
+  const fs::path inside = fs::path(directory) / EntryOf(spec);
   const bool there = spec.module ? fs::exists(inside, ignored) || fs::exists(inside.string() + ".py", ignored)
                                  : fs::is_regular_file(inside, ignored);
   if (there) return absl::OkStatus();
-  return NotFound("--code {} has no {}{}: it must have what the run was started with", directory, NameBelow(spec),
-                  spec.module ? " or " + NameBelow(spec) + ".py" : "");
+  return NotFound("--code {} has no {}{}: it must have what the run was started with", directory, EntryOf(spec),
+                  spec.module ? " or " + EntryOf(spec) + ".py" : "");
 }
 
-absl::StatusOr<CodeTree> LookAtCode(const RunSpec& spec, const std::string& directory, const CodeLimits& limits) {
-  LS_ASSIGN_OR_RETURN(const CodeListing listing, ListAll(spec, directory, limits));
+absl::StatusOr<CodeTree> LookAtCode(const std::string& entry, const std::string& directory, const CodeLimits& limits) {
+  LS_ASSIGN_OR_RETURN(const CodeListing listing, ListCode(directory, entry, limits));
   return Take(listing, directory, "");
 }
 
-std::string WhatIsLinked(const CodeTree& tree, const CodeLimits& limits) {
-  if (tree.linked.empty()) return "";
-  const size_t more = tree.linked.size() - 1;
-  return fmt::format("more than {} MB of programs, so {}{} not copied", limits.most_programs.value >> 20,
-                     tree.linked.front(), more == 0 ? " is" : fmt::format(" and {} more are", more));
+std::string EntryOf(const RunSpec& spec) {
+  if (spec.command.empty()) return "";
+  const std::string& first = spec.command.front();
+  return spec.module ? first.substr(0, first.find('.')) : fs::path(first).filename().string();
 }
 
-std::string KeepFirstCode(const RunSpec& spec) {
-  if (!FirstHash(spec).empty()) return "";
+std::string WhatIsLinked(const CodeTree& tree, const CodeLimits& limits) {
+  std::string text;
+  if (!tree.linked.empty())
+    text = fmt::format("more than {} MB of programs, so {} not copied", limits.most_programs.value >> 20,
+                       NamesText(tree.linked));
+  if (!tree.unread.empty())
+    text += fmt::format("{}{} not to be read here, so not copied", text.empty() ? "" : "; ", NamesText(tree.unread));
+  return text;
+}
+
+control::CodeKept KeepFirstCode(const RunSpec& spec) {
   const absl::StatusOr<std::string> root = CodeRoot(spec);
-  if (!root.ok()) return "";  // no update brings another one
-  const absl::StatusOr<CodeTree> tree = CopyCode(spec, *root, "", kFirstLimits);
-  if (!tree.ok()) return Message(tree.status());
-  std::error_code ignored;
-  fs::create_symlink(tree->hash, FolderOf(spec) + "/first", ignored);
-  return WhatIsLinked(*tree, kFirstLimits);
+  if (!root.ok()) return {};
+  const auto not_whole = [&](const std::string& why) { return fmt::format("node {}: {}", spec.node_name, why); };
+  if (FirstHash(spec).empty()) {
+    const absl::StatusOr<CodeTree> tree = CopyCode(spec, *root, "", kFirstLimits);
+    if (!tree.ok()) return {0, not_whole(Message(tree.status()))};
+    const std::string first = FolderOf(spec) + "/first";
+    if (symlink(tree->hash.c_str(), first.c_str()) != 0) return {0, not_whole(Message(Errno(errno, "{}", first)))};
+  }
+  const std::string hash = FirstHash(spec);
+  const absl::StatusOr<CodeTree> copy = LookAtCode(EntryOf(spec), FolderOf(spec) + "/" + hash, kFirstLimits);
+  const std::string linked = copy.ok() ? WhatIsLinked(*copy, kFirstLimits) : Message(copy.status());
+  return {0, linked.empty() ? "" : not_whole(linked), hash};
 }
 
 absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Version& version) {
@@ -224,12 +251,14 @@ absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Versi
       LS_RETURN_IF_ERROR(CopyCode(spec, version.code, version.hash, {}).status());
     return folder + version.hash;
   }
-  const std::string first = version.kept ? FirstHash(spec) : "";
-  if (first.empty()) return std::string();
+  // A coordinator of an older release does not say which.
+  const std::string wanted = version.hash.empty() ? FirstHash(spec) : version.hash;
+  if (!version.kept || wanted.empty()) return std::string();
   LS_ASSIGN_OR_RETURN(const std::string root, CodeRoot(spec));
-  const absl::StatusOr<CodeTree> now = LookAtCode(spec, root, kFirstLimits);
-  if (now.ok() && now->hash == first) return std::string();
-  return folder + first;
+  const absl::StatusOr<CodeTree> now = LookAtCode(EntryOf(spec), root, kFirstLimits);
+  if (now.ok() && now->hash == wanted) return std::string();
+  if (FirstHash(spec) == wanted) return folder + wanted;
+  return FailedPrecondition("{} was changed since the run began, and this node has no copy of what was there", root);
 }
 
 }  // namespace lockstep::agent

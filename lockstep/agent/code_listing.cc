@@ -49,6 +49,14 @@ bool IsForeign(const fs::path& directory) {
   return fs::exists(directory / "run.json", ignored) || fs::exists(directory / "pyvenv.cfg", ignored);
 }
 
+bool May(const fs::path& path, int mode) { return faccessat(AT_FDCWD, path.c_str(), mode, AT_EACCESS) == 0; }
+
+// Whoever may not read it runs without it, too.
+void PassOver(const std::string& name, const fs::path& path, CodeListing& listing) {
+  listing.others[name] = path;
+  listing.unread.push_back(name);
+}
+
 // `entry`, which workers are started with, is code whatever it is called.
 absl::Status List(const fs::path& directory, const std::string& below, const std::string& entry,
                   const CodeLimits& limits, CodeListing& listing) {
@@ -61,14 +69,19 @@ absl::Status List(const fs::path& directory, const std::string& below, const std
       return InvalidArgument("{} has more than {} files: put the code into a directory of its own", directory.string(),
                              limits.most_entries);
     std::error_code ignored;
-    if (it->is_directory(ignored) && !it->is_symlink(ignored)) {
+    const bool is_folder = it->is_directory(ignored) && !it->is_symlink(ignored);
+    const bool is_file = it->is_regular_file(ignored), is_text = is_file && name != entry && IsText(path);
+    const bool is_program = is_file && !is_text && (name == entry || IsProgram(path));
+    if (name != entry && (is_folder ? !May(path, R_OK | X_OK) : (is_text || is_program) && !May(path, R_OK))) {
+      PassOver(name, path, listing);
+    } else if (is_folder) {
       if (!IsForeign(path)) LS_RETURN_IF_ERROR(List(path, name + "/", entry, limits, listing));
-    } else if (it->is_regular_file(ignored) && name != entry && IsText(path)) {
+    } else if (is_text) {
       listing.text[name] = path;
       listing.size += Bytes{it->file_size(ignored)};
-    } else if (it->is_regular_file(ignored) && (name == entry || IsProgram(path))) {
+    } else if (is_program) {
       listing.programs[name] = path;
-    } else if (it->is_regular_file(ignored) || it->is_directory(ignored)) {
+    } else if (is_file || it->is_directory(ignored)) {
       listing.others[name] = path;
     }
   }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
@@ -21,6 +22,7 @@ struct CodeLimits {
 // that are too large.
 struct CodeListing {
   std::map<std::string, std::filesystem::path> text, programs, large_programs, others;
+  std::vector<std::string> unread;  // of the others, those that would be code, or may have some, and may not be read
   int entries = 0;
   Bytes size;  // of texts
 };
