@@ -72,7 +72,9 @@ TEST(Update, TellsThatNoCopyOfTheBeginningIsKept) {
 
 // The one that another node has may be of what is there now.
 TEST(Update, CopiesOfTheBeginningRunWhereAllNodesHaveTheSame) {
-  Scenario job = Trained();
+  JobSpec spec = Job();
+  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
+  Scenario job = Trained(spec);
   const auto to_run = [&] { return std::pair(VersionToRun(job.state).kept, VersionToRun(job.state).hash); };
   job.Hear(11, Env("1", true));
   job.Restart(12, Checkpoint(1, 10));
@@ -189,6 +191,7 @@ TEST(Update, IsAcceptedUncomparedWhereAPaceIsNotKnown) {
 
 TEST(Update, ThatRaisesIsTakenBack) {
   Scenario job = OnTrial();
+  job.Hear(13.4, CodeKept{0, "", "abc"});
   job.See(11, 13.5);  // the update's own incident is closed
   EXPECT_EQ(job.Hear(14, Raised(2, 0, "ValueError", Step(12, 14), 14)), "kill 2 after 0 s, announce 2");
   EXPECT_TRUE(std::get<KillEpoch>(job.commands.front()).anew);

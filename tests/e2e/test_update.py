@@ -248,10 +248,10 @@ class OfAStandby(Versions):
             kill(pid, 9)
         s.wait("its own copy", (s.dir / "code/first").is_symlink)
         self.lead("update", "--env", "TAG=blue", "--now")
-        a.wait("why there is no way back", lambda: "they have different ones" in self.status()["versions"][0]["why"])
         for run in (a, s):
             run.wait("a step of epoch 3", lambda: "code 9 in epoch 3" in run.stdout() or "code 1 in epoch 3" in run.stdout())
         self.assertEqual([False, False], ["code 1 in epoch 3" in run.stdout() for run in (a, s)], f"{a}{s}")
+        a.wait("why there is no way back", lambda: "they have different ones" in self.status()["versions"][0]["why"])
         self.lead("stop")
         for run in (a, s):
             run.finish(code=1)
