@@ -172,6 +172,7 @@ void Agent::SayAll() {
   if (watch_.epoch() != 0) listener_.say(watch_.Take(**link_.board(), clock_.Now()));
   for (const control::EventBody& event : said) listener_.say(event);
   for (const control::Alerted& alert : alerts_.standing()) listener_.say(alert);
+  SayFirst();
   holding_ = {};
   SayWhere();
   listener_.say(Observe());
@@ -339,16 +340,20 @@ void Agent::Do(const control::KeepCode& command) {
   });
 }
 
-// Once it trains, so that it costs the start nothing.
+// Once it trains, so that it costs the start nothing; again in each epoch until it has a copy.
 void Agent::KeepFirst() {
-  if (std::exchange(first_code_kept_, true)) return;
+  if (!first_kept_.hash.empty() || std::exchange(keeping_first_, true)) return;
   background_.Run([this, spec = spec_] {
-    const std::string why = KeepFirstCode(spec);
-    return
-        [this, said = control::CodeKept{0, fmt::format("node {}: {}", spec.node_name, why)}, is_told = !why.empty()] {
-          if (is_told) listener_.say(control::EventBody(said));
-        };
+    return [this, said = KeepFirstCode(spec)] {
+      keeping_first_ = false;
+      first_kept_ = said;
+      SayFirst();
+    };
   });
+}
+
+void Agent::SayFirst() {
+  if (first_kept_ != control::CodeKept()) listener_.say(control::EventBody(first_kept_));
 }
 
 void Agent::Do(const control::KillEpoch& command) {

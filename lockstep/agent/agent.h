@@ -137,6 +137,7 @@ class Agent {
   void Do(const control::AskForNodes&) {}
   void Do(const control::Finish&);
   void KeepFirst();
+  void SayFirst();
   control::HeldAs NextPlace() const;
   void LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control::RestoreFound& answer);
   void PublishLoaded(Loaded loaded);
@@ -185,7 +186,8 @@ class Agent {
   EpochId said_epoch_;
   uint64_t told_loop_of_ = 0;
   control::Holding holding_;  // as it was told
-  bool ready_ = false, killing_ = false, finished_ = false, first_code_kept_ = false;
+  bool ready_ = false, killing_ = false, finished_ = false, keeping_first_ = false;
+  control::CodeKept first_kept_;  // the answer; said again to a coordinator that comes back
   Nanos stacks_sampled_, observed_told_, trails_read_;
   bool sampling_ = false, reading_trails_ = false;
   size_t followed_ = 0;  // ranks of the acting epoch whose lives board_watch_ follows

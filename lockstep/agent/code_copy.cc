@@ -2,17 +2,15 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <atomic>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <span>
 #include <string_view>
-#include <tuple>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -24,92 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 23> kTextSuffixes = {
-    ".py", ".pyi", ".pyx", ".pxd", ".json", ".yaml", ".yml", ".toml", ".ini",   ".cfg",   ".conf", ".sh",
-    ".c",  ".cc",  ".cpp", ".cxx", ".cu",   ".cuh",  ".h",   ".hpp",  ".proto", ".jinja", ".tmpl"};
 constexpr CodeLimits kFirstLimits{5'000, Bytes{16 << 20}, Bytes{64 << 20}};  // nobody has asked for that copy
-
-// By their names below the directory; directories are made on the way. What is linked is no code, but for programs
-// that are too large.
-struct Listing {
-  std::map<std::string, fs::path> text, programs, large_programs, others;
-  int entries = 0;
-  Bytes size;  // of texts
-};
-
-// As a script, or as a compiled program or library.
-bool BeginsAsProgram(const fs::path& path) {
-  std::array<char, 4> first{};
-  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid() || read(fd.get(), first.data(), first.size()) < 2) return false;
-  return std::string_view(first.data(), 2) == "#!" || std::string_view(first.data(), 4) == "\177ELF";
-}
-
-bool IsText(const fs::path& path) {
-  return std::find(kTextSuffixes.begin(), kTextSuffixes.end(), path.extension().string()) != kTextSuffixes.end();
-}
-
-// Some file systems call every file executable, so that alone makes no program of it.
-bool IsProgram(const fs::path& path) {
-  const std::string suffix = path.extension().string();
-  return suffix == ".so" || ((suffix.empty() || access(path.c_str(), X_OK) == 0) && BeginsAsProgram(path));
-}
-
-bool IsLeftOut(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.starts_with('.') || name == "__pycache__";
-}
-
-// Runs and virtual environments lie in directories of code, too.
-bool IsForeign(const fs::path& directory) {
-  std::error_code ignored;
-  return fs::exists(directory / "run.json", ignored) || fs::exists(directory / "pyvenv.cfg", ignored);
-}
-
-// `entry`, which workers are started with, is code whatever it is called.
-absl::Status List(const fs::path& directory, const std::string& below, const std::string& entry,
-                  const CodeLimits& limits, Listing& listing) {
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const fs::path& path = it->path();
-    const std::string name = below + path.filename().string();
-    if (IsLeftOut(path) && name != entry) continue;
-    if (++listing.entries > limits.most_entries)
-      return InvalidArgument("{} has more than {} files: put the code into a directory of its own", directory.string(),
-                             limits.most_entries);
-    std::error_code ignored;
-    if (it->is_directory(ignored) && !it->is_symlink(ignored)) {
-      if (!IsForeign(path)) LS_RETURN_IF_ERROR(List(path, name + "/", entry, limits, listing));
-    } else if (it->is_regular_file(ignored) && name != entry && IsText(path)) {
-      listing.text[name] = path;
-      listing.size += Bytes{it->file_size(ignored)};
-    } else if (it->is_regular_file(ignored) && (name == entry || IsProgram(path))) {
-      listing.programs[name] = path;
-    } else if (it->is_regular_file(ignored) || it->is_directory(ignored)) {
-      listing.others[name] = path;
-    }
-  }
-  if (error) return Errno(error.value(), "reading {}", directory.string());
-  if (listing.size > limits.most)
-    return InvalidArgument("{} has more than {} MB of code: put the code into a directory of its own",
-                           directory.string(), limits.most.value >> 20);
-  return absl::OkStatus();
-}
-
-// The smallest are copied as long as they are within the limit, the entry before all others.
-void LinkLarge(const std::string& entry, Bytes most, Listing& listing) {
-  std::vector<std::tuple<bool, uint64_t, std::string>> in_order;
-  for (const auto& [name, path] : listing.programs) {
-    std::error_code ignored;
-    in_order.emplace_back(name != entry, fs::file_size(path, ignored), name);
-  }
-  std::sort(in_order.begin(), in_order.end());
-  Bytes size;
-  for (const auto& [is_other, bytes, name] : in_order) {
-    size += Bytes{bytes};
-    if (size > most) listing.large_programs.insert(listing.programs.extract(name));
-  }
-}
 
 class Digest {
  public:
@@ -129,18 +42,21 @@ class Digest {
   const std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
-// The digest of a file, which is copied on the way unless `to` is empty. Programs may be large: a piece at a time.
+// The digest of a file and of whether its owner may execute it; copied on the way unless `to` is empty. Programs may be
+// large: a piece at a time.
 absl::StatusOr<std::string> TakeFile(const fs::path& from, const fs::path& to) {
   const Fd in(open(from.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!in.valid()) return Errno(errno, "{}", from.string());
+  struct stat info{};
+  if (!in.valid() || fstat(in.get(), &info) != 0) return Errno(errno, "{}", from.string());
   std::error_code ignored;
   Fd out;
   if (!to.empty()) {
     fs::create_directories(to.parent_path(), ignored);
-    out = Fd(open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kOfOwner));
+    out = Fd(open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kOfOwner));
     if (!out.valid()) return Errno(errno, "{}", to.string());
   }
   Digest digest;
+  digest.AddWord((info.st_mode & S_IXUSR) != 0 ? "may be executed" : "");
   std::array<std::byte, 65536> buffer;
   for (uint64_t at = 0;;) {
     const size_t got = ReadAt(in.get(), buffer, at);
@@ -151,8 +67,13 @@ absl::StatusOr<std::string> TakeFile(const fs::path& from, const fs::path& to) {
     if (got < buffer.size()) break;
     at += got;
   }
-  if (out.valid()) fs::permissions(to, fs::status(from, ignored).permissions(), ignored);
+  if (out.valid() && fchmod(out.get(), info.st_mode & 0777) != 0) return Errno(errno, "{}", to.string());
   return digest.Text();
+}
+
+// "a.so is", "a.so and 2 more are"
+std::string NamesText(const std::vector<std::string>& names) {
+  return names.front() + (names.size() == 1 ? " is" : fmt::format(" and {} more are", names.size() - 1));
 }
 
 std::string SizeAndTime(const fs::path& path) {
@@ -164,7 +85,7 @@ std::string SizeAndTime(const fs::path& path) {
 // What is linked leads into the directory, so with another one it is another version, though the code be the same. What
 // lies there besides code is not in the hash: jobs write into the directory they run in, and are the same version then.
 // Copies what is to be copied on the way, unless `folder` is empty.
-absl::StatusOr<CodeTree> Take(const Listing& listing, const std::string& directory, const std::string& folder) {
+absl::StatusOr<CodeTree> Take(const CodeListing& listing, const std::string& directory, const std::string& folder) {
   Digest digest;
   digest.AddWord(directory);
   for (const auto* files : {&listing.text, &listing.programs})
@@ -179,22 +100,9 @@ absl::StatusOr<CodeTree> Take(const Listing& listing, const std::string& directo
     digest.AddWord(SizeAndTime(path));
     tree.linked.push_back(name);
   }
+  tree.unread = listing.unread;
   tree.hash = digest.Text();
   return tree;
-}
-
-// The script's name below its directory; of a module, its first part.
-std::string NameBelow(const RunSpec& spec) {
-  const std::string& first = spec.command.front();
-  return spec.module ? first.substr(0, first.find('.')) : fs::path(first).filename().string();
-}
-
-absl::StatusOr<Listing> ListAll(const RunSpec& spec, const std::string& directory, const CodeLimits& limits) {
-  const std::string entry = spec.command.empty() ? "" : NameBelow(spec);
-  Listing listing;
-  LS_RETURN_IF_ERROR(List(directory, "", entry, limits, listing));
-  LinkLarge(entry, limits.most_programs, listing);
-  return listing;
 }
 
 std::string FolderOf(const RunSpec& spec) { return spec.run_dir + "/code"; }
@@ -207,24 +115,37 @@ void Link(const std::map<std::string, fs::path>& files, const fs::path& folder) 
   }
 }
 
-// As a coordinator of nodes takes it, which knows no script; empty: it can't be read.
-std::string HashWithoutEntry(const std::string& directory, const CodeLimits& limits) {
-  const absl::StatusOr<CodeTree> tree = LookAtCode(RunSpec(), directory, limits);
-  return tree.ok() ? tree->hash : "";
+// A full disk would stop checkpoints and the journal.
+absl::Status CheckRoom(const RunSpec& spec, const std::string& directory, const CodeListing& listing) {
+  struct statvfs disk{};
+  if (statvfs(spec.run_dir.c_str(), &disk) != 0) return Errno(errno, "{}", spec.run_dir);
+  Bytes needed = listing.size;
+  for (const auto& [name, path] : listing.programs) {
+    std::error_code ignored;
+    needed += Bytes{fs::file_size(path, ignored)};
+  }
+  const Bytes free{disk.f_bavail * disk.f_frsize};
+  if (needed.value <= free.value / 10 * 9) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      fmt::format("a copy of {} takes {} MB, and {} has only {} MB left, of which a tenth is not for code", directory,
+                  needed.value >> 20, spec.run_dir, free.value >> 20));
+}
+
+// Those that are linked have other times in another copy of the directory.
+std::string OtherCodeText(const std::string& directory, const CodeTree& tree) {
+  const std::string text = fmt::format(
+      "{} has other code here than where the update was asked for: it changed meanwhile, or is another directory",
+      directory);
+  if (tree.linked.empty()) return text;
+  return fmt::format("{}; {} too large to be copied, so that their times count, which are others in each directory",
+                     text, NamesText(tree.linked));
 }
 
 // Into `next`, which then gets the name of what was copied. An error if its hash is not `hash` (empty: whatever it is).
 absl::StatusOr<CodeTree> CopyTo(const RunSpec& spec, const std::string& next, const std::string& directory,
-                                const std::string& hash, const CodeLimits& limits) {
-  LS_ASSIGN_OR_RETURN(const Listing listing, ListAll(spec, directory, limits));
-  LS_RETURN_IF_ERROR(MakeDirectory(next));
+                                const CodeListing& listing, const std::string& hash) {
   LS_ASSIGN_OR_RETURN(CodeTree tree, Take(listing, directory, next));
-  if (!hash.empty() && tree.hash != hash) tree.hash = HashWithoutEntry(directory, limits);
-  if (!hash.empty() && tree.hash != hash)
-    return FailedPrecondition(
-        "{} has other code here than where the update was asked for: it changed meanwhile, or is "
-        "another directory",
-        directory);
+  if (!hash.empty() && tree.hash != hash) return FailedPrecondition("{}", OtherCodeText(directory, tree));
   Link(listing.large_programs, next);
   Link(listing.others, next);
   const std::string path = FolderOf(spec) + "/" + tree.hash;
@@ -236,10 +157,13 @@ absl::StatusOr<CodeTree> CopyTo(const RunSpec& spec, const std::string& next, co
 
 absl::StatusOr<CodeTree> CopyCode(const RunSpec& spec, const std::string& directory, const std::string& hash,
                                   const CodeLimits& limits) {
-  static std::atomic<int> copies = 0;  // of any thread
   LS_RETURN_IF_ERROR(CheckCode(spec, directory));
-  const std::string next = fmt::format("{}/next.{}.{}", FolderOf(spec), getpid(), ++copies);
-  absl::StatusOr<CodeTree> tree = CopyTo(spec, next, directory, hash, limits);
+  LS_ASSIGN_OR_RETURN(const CodeListing listing, ListCode(directory, EntryOf(spec), limits));
+  LS_RETURN_IF_ERROR(CheckRoom(spec, directory, listing));
+  LS_RETURN_IF_ERROR(MakeDirectory(FolderOf(spec)));
+  std::string next = FolderOf(spec) + "/next.XXXXXX";  // a new one, whatever an agent that was killed has left
+  if (mkdtemp(next.data()) == nullptr) return Errno(errno, "{}", next);
+  absl::StatusOr<CodeTree> tree = CopyTo(spec, next, directory, listing, hash);
   std::error_code ignored;
   fs::remove_all(next, ignored);  // where it is not the copy now
   return tree;
@@ -271,38 +195,52 @@ absl::Status CheckCode(const RunSpec& spec, const std::string& directory) {
   if (!fs::exists(directory, ignored)) return NotFound("--code {} does not exist", directory);
   if (!fs::is_directory(directory, ignored))
     return InvalidArgument("--code {} is a file: name the directory in which the new {} is", directory,
-                           spec.command.empty() ? "script" : NameBelow(spec));
+                           spec.command.empty() ? "script" : EntryOf(spec));
   if (spec.command.empty()) return absl::OkStatus();
   LS_RETURN_IF_ERROR(CodeRoot(spec).status());
-  const fs::path inside = fs::path(directory) / NameBelow(spec);
+  const fs::path inside = fs::path(directory) / EntryOf(spec);
   const bool there = spec.module ? fs::exists(inside, ignored) || fs::exists(inside.string() + ".py", ignored)
                                  : fs::is_regular_file(inside, ignored);
   if (there) return absl::OkStatus();
-  return NotFound("--code {} has no {}{}: it must have what the run was started with", directory, NameBelow(spec),
-                  spec.module ? " or " + NameBelow(spec) + ".py" : "");
+  return NotFound("--code {} has no {}{}: it must have what the run was started with", directory, EntryOf(spec),
+                  spec.module ? " or " + EntryOf(spec) + ".py" : "");
 }
 
-absl::StatusOr<CodeTree> LookAtCode(const RunSpec& spec, const std::string& directory, const CodeLimits& limits) {
-  LS_ASSIGN_OR_RETURN(const Listing listing, ListAll(spec, directory, limits));
+absl::StatusOr<CodeTree> LookAtCode(const std::string& entry, const std::string& directory, const CodeLimits& limits) {
+  LS_ASSIGN_OR_RETURN(const CodeListing listing, ListCode(directory, entry, limits));
   return Take(listing, directory, "");
 }
 
-std::string WhatIsLinked(const CodeTree& tree, const CodeLimits& limits) {
-  if (tree.linked.empty()) return "";
-  const size_t more = tree.linked.size() - 1;
-  return fmt::format("more than {} MB of programs, so {}{} not copied", limits.most_programs.value >> 20,
-                     tree.linked.front(), more == 0 ? " is" : fmt::format(" and {} more are", more));
+std::string EntryOf(const RunSpec& spec) {
+  if (spec.command.empty()) return "";
+  const std::string& first = spec.command.front();
+  return spec.module ? first.substr(0, first.find('.')) : fs::path(first).filename().string();
 }
 
-std::string KeepFirstCode(const RunSpec& spec) {
-  if (!FirstHash(spec).empty()) return "";
+std::string WhatIsLinked(const CodeTree& tree, const CodeLimits& limits) {
+  std::string text;
+  if (!tree.linked.empty())
+    text = fmt::format("more than {} MB of programs, so {} not copied", limits.most_programs.value >> 20,
+                       NamesText(tree.linked));
+  if (!tree.unread.empty())
+    text += fmt::format("{}{} not to be read here, so not copied", text.empty() ? "" : "; ", NamesText(tree.unread));
+  return text;
+}
+
+control::CodeKept KeepFirstCode(const RunSpec& spec) {
   const absl::StatusOr<std::string> root = CodeRoot(spec);
-  if (!root.ok()) return "";  // no update brings another one
-  const absl::StatusOr<CodeTree> tree = CopyCode(spec, *root, "", kFirstLimits);
-  if (!tree.ok()) return Message(tree.status());
-  std::error_code ignored;
-  fs::create_symlink(tree->hash, FolderOf(spec) + "/first", ignored);
-  return WhatIsLinked(*tree, kFirstLimits);
+  if (!root.ok()) return {};
+  const auto not_whole = [&](const std::string& why) { return fmt::format("node {}: {}", spec.node_name, why); };
+  if (FirstHash(spec).empty()) {
+    const absl::StatusOr<CodeTree> tree = CopyCode(spec, *root, "", kFirstLimits);
+    if (!tree.ok()) return {0, not_whole(Message(tree.status()))};
+    const std::string first = FolderOf(spec) + "/first";
+    if (symlink(tree->hash.c_str(), first.c_str()) != 0) return {0, not_whole(Message(Errno(errno, "{}", first)))};
+  }
+  const std::string hash = FirstHash(spec);
+  const absl::StatusOr<CodeTree> copy = LookAtCode(EntryOf(spec), FolderOf(spec) + "/" + hash, kFirstLimits);
+  const std::string linked = copy.ok() ? WhatIsLinked(*copy, kFirstLimits) : Message(copy.status());
+  return {0, linked.empty() ? "" : not_whole(linked), hash};
 }
 
 absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Version& version) {
@@ -313,12 +251,14 @@ absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Versi
       LS_RETURN_IF_ERROR(CopyCode(spec, version.code, version.hash, {}).status());
     return folder + version.hash;
   }
-  const std::string first = version.kept ? FirstHash(spec) : "";
-  if (first.empty()) return std::string();
+  // A coordinator of an older release does not say which.
+  const std::string wanted = version.hash.empty() ? FirstHash(spec) : version.hash;
+  if (!version.kept || wanted.empty()) return std::string();
   LS_ASSIGN_OR_RETURN(const std::string root, CodeRoot(spec));
-  const absl::StatusOr<CodeTree> now = LookAtCode(spec, root, kFirstLimits);
-  if (now.ok() && now->hash == first) return std::string();
-  return folder + first;
+  const absl::StatusOr<CodeTree> now = LookAtCode(EntryOf(spec), root, kFirstLimits);
+  if (now.ok() && now->hash == wanted) return std::string();
+  if (FirstHash(spec) == wanted) return folder + wanted;
+  return FailedPrecondition("{} was changed since the run began, and this node has no copy of what was there", root);
 }
 
 }  // namespace lockstep::agent

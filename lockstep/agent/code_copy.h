@@ -11,24 +11,19 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/agent/code_listing.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/status.h"
-#include "lockstep/base/units.h"
-#include "lockstep/control/version.h"
+#include "lockstep/control/events.h"
 
 namespace lockstep::agent {
 
-struct CodeLimits {
-  int most_entries = 20'000;
-  Bytes most{64 << 20};            // more is no directory of code
-  Bytes most_programs{1LL << 30};  // the largest are linked, so that these are within
-};
-
 struct CodeTree {
-  // Of the directory's path and the names and contents of its code, the same on every machine; of programs that are
-  // linked the size and the time instead.
+  // Of the directory's path and its code: names, contents, and whether its owner may execute it. The same on every
+  // machine; of programs that are linked the size and the time instead.
   std::string hash;
   std::vector<std::string> linked;  // those, by their names
+  std::vector<std::string> unread;  // may not be read here; linked, too
 };
 
 // The directory that Python puts first on its path: that of the script, or the working directory for -m. Errors: a
@@ -36,12 +31,16 @@ struct CodeTree {
 absl::StatusOr<std::string> CodeRoot(const RunSpec& spec);
 // NotFound: it is no directory, or lacks the script or module.
 absl::Status CheckCode(const RunSpec& spec, const std::string& directory);
-absl::StatusOr<CodeTree> LookAtCode(const RunSpec& spec, const std::string& directory, const CodeLimits& limits = {});
+// `entry`: what its workers are started with, which is code whatever it is called.
+absl::StatusOr<CodeTree> LookAtCode(const std::string& entry, const std::string& directory,
+                                    const CodeLimits& limits = {});
+// The script's name below its directory; of a module, its first part; empty: it runs no script of its own.
+std::string EntryOf(const RunSpec& spec);
 // "more than 1024 MB of programs, so libx.so.1 is not copied"; empty: all are.
 std::string WhatIsLinked(const CodeTree& tree, const CodeLimits& limits = {});
-// What the run began with, should it be changed in place: kept where that is cheap. Returns why it is not, or what of
-// it is not; empty: all is.
-std::string KeepFirstCode(const RunSpec& spec);
+// What the run began with, should it be changed in place: kept where that is cheap. What to say of it; neither a hash
+// nor an error: nothing, for no update brings another one.
+control::CodeKept KeepFirstCode(const RunSpec& spec);
 // Where the workers of a version find their code; empty: where the run began with it. Copies what is not there yet.
 absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Version& version);
 

@@ -39,7 +39,7 @@ class CodeCopy : public testing::Test {
     fs::resize_file(Path(name), static_cast<uintmax_t>(mb) << 20);
   }
   std::string Path(const std::string& name) { return root_ / name; }
-  std::string HashOf(const std::string& name) { return LookAtCode(spec_, Path(name))->hash; }
+  std::string HashOf(const std::string& name) { return LookAtCode(EntryOf(spec_), Path(name))->hash; }
   control::Version Version(const std::string& name) { return {.number = 1, .code = Path(name), .hash = HashOf(name)}; }
 
   const TestFolder root_;
@@ -120,7 +120,7 @@ TEST_F(CodeCopy, TellsLinkedProgramsByTheirTimes) {
   WriteProgram("new/small", 1);
   WriteProgram("new/large.so", 2);
   const auto look = [&](uint64_t most) {
-    return *LookAtCode(spec_, Path("new"), {.most_programs = Bytes{most << 20}});
+    return *LookAtCode(EntryOf(spec_), Path("new"), {.most_programs = Bytes{most << 20}});
   };
   EXPECT_THAT(look(6).linked, testing::IsEmpty());
   EXPECT_THAT(look(4).linked, testing::ElementsAre("large.so"));
@@ -132,22 +132,82 @@ TEST_F(CodeCopy, TellsLinkedProgramsByTheirTimes) {
   EXPECT_NE(look(4).hash, before);
 }
 
-// An update that a coordinator was asked for: it doesn't know what its nodes start.
-TEST_F(CodeCopy, IsTheVersionOfWhoKnowsNoScript) {
-  Write("new/arguments.py", "listed before the script");
+// Each node may have a copy of the directory.
+TEST_F(CodeCopy, TellsWhichTimesCount) {
+  WriteProgram("new/large.so", 1025);
+  const control::Version version = Version("new");
+  fs::last_write_time(Path("new/large.so"), fs::last_write_time(Path("new/large.so")) + std::chrono::nanoseconds(1));
+  EXPECT_THAT(PathOfCode(spec_, version).status().ToString(), HasSubstr("; large.so is too large to be copied"));
+}
+
+// Of an agent that was killed while it copied; the next one in its container often has its number.
+TEST_F(CodeCopy, WritesIntoNothingThatIsLeftOver) {
+  for (int copy = 0; copy < 100; ++copy) {
+    const std::string left = Folder(fmt::format("run/code/next.{}.{}", getpid(), copy));
+    Write(fmt::format("run/code/next.{}.{}/left_behind.py", getpid(), copy), "old");
+    fs::create_symlink(Path("new/train.py"), left + "/train.py");
+  }
+  const std::string path = *PathOfCode(spec_, Version("new"));
+  EXPECT_EQ(*ReadFile(Path("new/train.py")), "print(2)");
+  EXPECT_EQ(*ReadFile(path + "/train.py"), "print(2)");
+  EXPECT_FALSE(fs::exists(path + "/left_behind.py"));
+}
+
+TEST_F(CodeCopy, WhatIsLinkedTakesNoRoomOfTheOthers) {
+  spec_.torchrun.no_python = true;
+  spec_.command = {Path("old/solver")};
+  WriteProgram("new/solver", 3);
+  WriteProgram("new/small.so", 1);
+  EXPECT_THAT(LookAtCode(EntryOf(spec_), Path("new"), {.most_programs = Bytes{2 << 20}})->linked,
+              testing::ElementsAre("solver"));
+}
+
+// An update that lacked the right to execute its program is asked for again once it has it.
+TEST_F(CodeCopy, WhatMayBeExecutedIsAnotherVersion) {
   Write("new/launch", "#!/bin/sh\n");
-  const auto version = [&] {
-    return control::Version{.number = 1, .code = Path("new"), .hash = LookAtCode(RunSpec(), Path("new"))->hash};
-  };
-  const control::Version one = version();
-  EXPECT_EQ(*PathOfCode(spec_, one), spec_.run_dir + "/code/" + one.hash);
-  Write("new/train.py", "print(3)");
-  const control::Version two = version();
-  EXPECT_EQ(*ReadFile(*PathOfCode(spec_, two) + "/train.py"), "print(3)");
-  EXPECT_NE(two.hash, one.hash);
-  Write("new/train.py", "print(4)");
-  EXPECT_THAT(PathOfCode(spec_, {.number = 1, .code = Path("new"), .hash = "0123456789abcdef"}).status().ToString(),
-              HasSubstr("has other code here"));
+  for (const char* name : {"new/launch", "new/parts/model.py"}) {
+    fs::permissions(Path(name), fs::perms(0644));
+    const std::string before = *PathOfCode(spec_, Version("new"));
+    fs::permissions(Path(name), fs::perms(0755));
+    const std::string after = *PathOfCode(spec_, Version("new"));
+    EXPECT_NE(before, after) << name;
+    EXPECT_EQ(access((after + std::string(name).substr(3)).c_str(), X_OK), 0) << name;
+  }
+}
+
+// As a coordinator of nodes looks at it, which knows the name alone.
+TEST_F(CodeCopy, IsTheVersionOfWhoKnowsTheNameOfTheScript) {
+  spec_.torchrun.no_python = true;
+  spec_.command = {"old/solve"};
+  Write("new/solve", "neither its name nor its beginning tells");
+  const std::string one = LookAtCode("solve", Path("new"))->hash;
+  EXPECT_EQ(HashOf("new"), one);
+  Write("new/solve", "other code");
+  const std::string two = LookAtCode("solve", Path("new"))->hash;
+  EXPECT_NE(two, one);
+  EXPECT_FALSE(PathOfCode(spec_, {.number = 1, .code = Path("new"), .hash = one}).ok());
+  EXPECT_EQ(*ReadFile(*PathOfCode(spec_, {.number = 1, .code = Path("new"), .hash = two}) + "/solve"), "other code");
+}
+
+// In a directory that others write to, or of a whole file system.
+TEST_F(CodeCopy, PassesOverWhatMayNotBeRead) {
+  Write("new/secret.so", "of somebody else");
+  Write("new/lost+found/some.py", "");
+  for (const char* name : {"new/secret.so", "new/lost+found"}) fs::permissions(Path(name), fs::perms(0));
+  fs::permissions(root_.path(), fs::perms(0755));
+  const bool is_root = geteuid() == 0;
+  ASSERT_EQ(is_root ? seteuid(65534) : 0, 0);
+  const absl::StatusOr<CodeTree> tree = LookAtCode("train.py", Path("new"));
+  ASSERT_EQ(is_root ? seteuid(0) : 0, 0);
+  fs::permissions(Path("new/lost+found"), fs::perms(0755));
+  ASSERT_TRUE(tree.ok()) << tree.status();
+  EXPECT_EQ(WhatIsLinked(*tree), "lost+found and 1 more are not to be read here, so not copied");
+}
+
+TEST_F(CodeCopy, NeedsRoom) {
+  const control::Version version = Version("new");
+  spec_.run_dir = "/proc";  // a file system without any
+  EXPECT_THAT(PathOfCode(spec_, version).status().ToString(), HasSubstr("/proc has only 0 MB left"));
 }
 
 // The copies of two directories with the same code link to different data.
@@ -164,7 +224,7 @@ TEST_F(CodeCopy, AnotherDirectoryIsAnotherVersion) {
 TEST_F(CodeCopy, RefusesOtherCodeThanWasAskedFor) {
   control::Version version = Version("new");
   Write("new/train.py", "print(3)");
-  EXPECT_THAT(PathOfCode(spec_, version).status().ToString(), HasSubstr("has other code here"));
+  EXPECT_THAT(PathOfCode(spec_, version).status().ToString(), HasSubstr("or is another directory"));
   version.code = Path("nowhere");
   EXPECT_THAT(PathOfCode(spec_, version).status().ToString(), HasSubstr("does not exist"));
 }
@@ -187,27 +247,42 @@ TEST_F(CodeCopy, SaysWhatIsMissing) {
 }
 
 TEST_F(CodeCopy, HasLimits) {
-  EXPECT_THAT(LookAtCode(spec_, Path("new"), {.most_entries = 2}).status().ToString(), HasSubstr("more than 2 files"));
-  EXPECT_THAT(LookAtCode(spec_, Path("new"), {.most = Bytes{3}}).status().ToString(), HasSubstr("of code"));
+  EXPECT_THAT(LookAtCode(EntryOf(spec_), Path("new"), {.most_entries = 2}).status().ToString(),
+              HasSubstr("more than 2 files"));
+  EXPECT_THAT(LookAtCode(EntryOf(spec_), Path("new"), {.most = Bytes{3}}).status().ToString(), HasSubstr("of code"));
 }
 
 TEST_F(CodeCopy, TheFirstVersionIsWhereItWasUnlessItWasChanged) {
-  EXPECT_EQ(KeepFirstCode(spec_), "");
-  const control::Version first{.kept = true};
+  const control::CodeKept said = KeepFirstCode(spec_);
+  EXPECT_EQ(said, (control::CodeKept{0, "", HashOf("old")}));
+  const control::Version first{.hash = said.hash, .kept = true};
   EXPECT_EQ(*PathOfCode(spec_, first), "");
   Write("old/train.py", "print('edited in place')");
   const std::string path = *PathOfCode(spec_, first);
   EXPECT_EQ(*ReadFile(path + "/train.py"), "print(1)");
-  KeepFirstCode(spec_);
-  EXPECT_EQ(*PathOfCode(spec_, first), path) << "of an agent that came later, too";
+  EXPECT_EQ(KeepFirstCode(spec_), said) << "of an agent that came later, too";
+  EXPECT_EQ(*PathOfCode(spec_, first), path);
+  EXPECT_EQ(*PathOfCode(spec_, {.kept = true}), path) << "an older coordinator does not say which";
   EXPECT_EQ(*PathOfCode(spec_, {}), "") << "nobody has asked for an update yet";
+}
+
+// Of a standby that got its place after the directory was edited.
+TEST_F(CodeCopy, WhoHasAnotherFirstVersionDoesNotRunIt) {
+  const control::Version first{.hash = HashOf("old"), .kept = true};
+  EXPECT_EQ(*PathOfCode(spec_, first), "") << "what is there is as it was";
+  Write("old/train.py", "print('edited in place')");
+  EXPECT_THAT(PathOfCode(spec_, first).status().ToString(), HasSubstr("was changed since the run began"));
+  EXPECT_NE(KeepFirstCode(spec_).hash, first.hash);
+  EXPECT_FALSE(PathOfCode(spec_, first).ok());
 }
 
 TEST_F(CodeCopy, OfTheFirstVersionLargeProgramsAreLinkedAndTold) {
   WriteProgram("old/tool", 65);
-  EXPECT_EQ(KeepFirstCode(spec_), "more than 64 MB of programs, so tool is not copied");
+  const control::CodeKept said = KeepFirstCode(spec_);
+  EXPECT_EQ(said, (control::CodeKept{0, "node a: more than 64 MB of programs, so tool is not copied", said.hash}));
+  EXPECT_EQ(KeepFirstCode(spec_), said) << "again";
   Write("old/train.py", "print('edited in place')");
-  const std::string path = *PathOfCode(spec_, {.kept = true});
+  const std::string path = *PathOfCode(spec_, {.hash = said.hash, .kept = true});
   EXPECT_EQ(*ReadFile(path + "/train.py"), "print(1)");
   EXPECT_EQ(fs::read_symlink(path + "/tool"), Path("old/tool"));
 }
@@ -215,10 +290,10 @@ TEST_F(CodeCopy, OfTheFirstVersionLargeProgramsAreLinkedAndTold) {
 TEST_F(CodeCopy, TellsThatTheFirstVersionIsTooLarge) {
   Write("old/words.json", "");
   fs::resize_file(Path("old/words.json"), 17 << 20);
-  EXPECT_THAT(KeepFirstCode(spec_), HasSubstr("old has more than 16 MB of code"));
+  EXPECT_THAT(KeepFirstCode(spec_).error, HasSubstr("old has more than 16 MB of code"));
   EXPECT_FALSE(fs::exists(spec_.run_dir + "/code/first"));
   fs::remove(Path("old/words.json"));
-  EXPECT_EQ(KeepFirstCode(spec_), "");
+  EXPECT_EQ(KeepFirstCode(spec_).error, "");
   int entries = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(spec_.run_dir + "/code")) ++entries;
   EXPECT_EQ(entries, 2) << "the copy and its name: nothing half copied is left";

@@ -45,7 +45,17 @@ absl::StatusOr<std::map<std::string, std::string>> ReadVariables(const std::vect
   return env;
 }
 
-absl::StatusOr<control::UpdateAsked> ReadRequest(const UpdateFlags& flags, const agent::RunSpec& spec) {
+// What the workers are started with; a coordinator of nodes has it from them.
+absl::StatusOr<std::string> FindEntry(const std::string& run_dir, const agent::RunSpec& spec) {
+  if (!spec.command.empty()) return agent::EntryOf(spec);
+  LS_ASSIGN_OR_RETURN(const Json status, node::Ask(run_dir, {{"op", "status"}}));
+  if (status.contains("entry")) return status.at("entry").get<std::string>();
+  return FailedPrecondition(
+      "{} does not know what its nodes run: none has joined yet, or an older release began the job", run_dir);
+}
+
+absl::StatusOr<control::UpdateAsked> ReadRequest(const UpdateFlags& flags, const std::string& run_dir,
+                                                 const agent::RunSpec& spec) {
   control::UpdateAsked asked;
   if (flags.code.empty() && flags.env.empty())
     return InvalidArgument("name what is new: --code DIR, --env KEY=VALUE, or both");
@@ -56,9 +66,10 @@ absl::StatusOr<control::UpdateAsked> ReadRequest(const UpdateFlags& flags, const
   LS_RETURN_IF_ERROR(agent::CheckCode(spec, flags.code));
   asked.code = std::filesystem::canonical(flags.code).string();
   LS_RETURN_IF_ERROR(CheckText("--code", asked.code));
-  LS_ASSIGN_OR_RETURN(const agent::CodeTree tree, agent::LookAtCode(spec, asked.code));
+  LS_ASSIGN_OR_RETURN(const std::string entry, FindEntry(run_dir, spec));
+  LS_ASSIGN_OR_RETURN(const agent::CodeTree tree, agent::LookAtCode(entry, asked.code));
   if (const std::string linked = agent::WhatIsLinked(tree); !linked.empty())
-    fmt::print(stderr, "lockstep: {} has {}: leave it as it is while the version runs\n", asked.code, linked);
+    fmt::print(stderr, "lockstep: {}: {}; leave it as it is while the version runs\n", asked.code, linked);
   asked.hash = tree.hash;
   return asked;
 }
@@ -129,7 +140,7 @@ int Print(const Json& version, const UpdateFlags& flags, const std::string& from
 absl::StatusOr<int> Update(const UpdateFlags& flags) {
   LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindLiveRunDir(flags.run_dir));
   LS_ASSIGN_OR_RETURN(const agent::RunSpec spec, agent::ReadRunSpec(run_dir));
-  LS_ASSIGN_OR_RETURN(const control::UpdateAsked asked, ReadRequest(flags, spec));
+  LS_ASSIGN_OR_RETURN(const control::UpdateAsked asked, ReadRequest(flags, run_dir, spec));
   Json request = control::ToJson(control::EventBody(asked));
   request["op"] = "update";
   const std::string from = flags.now ? WhereFrom(run_dir) : "";

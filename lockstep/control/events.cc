@@ -65,6 +65,7 @@ Json Body(const JobStarted& event) {
                {"leading_node", spec.leading_node},
                {"can_ask", spec.can_ask},
                {"policy", ToJson(spec.policy)}};
+  if (!spec.entry.empty()) json["entry"] = spec.entry;
   if (spec.most_nodes > 0) {  // else the world never changes
     json["least_nodes"] = spec.least_nodes;
     json["most_nodes"] = spec.most_nodes;
@@ -172,7 +173,11 @@ Json Body(const UpdateAsked& event) {
   if (event.takes_back) json["takes_back"] = true;
   return json;
 }
-Json Body(const CodeKept& event) { return {{"version", event.version}, {"error", event.error}}; }
+Json Body(const CodeKept& event) {
+  Json json = {{"version", event.version}, {"error", event.error}};
+  if (!event.hash.empty()) json["copy"] = event.hash;
+  return json;
+}
 Json Body(const UpdateDue& event) { return {{"version", event.version}}; }
 Json Body(const ClusterDid& event) {
   return {{"incident", event.incident}, {"drained", event.drained}, {"text", event.text}};
@@ -285,6 +290,7 @@ void Read(Fields& fields, JobStarted& event) {
                 ReadNodes(fields)};
   if (fields.Optional("first_epoch")) event.spec.first_epoch = EpochId(fields.Unsigned("first_epoch"));
   if (fields.Optional("layout")) event.spec.layout = fields.Text("layout");
+  if (fields.Optional("entry")) event.spec.entry = fields.Text("entry");
   if (fields.Optional("standbys")) event.spec.standbys = fields.Int32("standbys");
   if (fields.Optional("leading_node")) event.spec.leading_node = fields.Int32("leading_node");
   event.spec.can_ask = ReadOptionalFlag(fields, "can_ask");
@@ -371,7 +377,10 @@ void Read(Fields& fields, UpdateAsked& event) {
   event = {fields.Text("code"), fields.Text("hash"),         ReadEnvironment(fields),
            fields.Flag("now"),  {fields.Number("within_s")}, ReadOptionalFlag(fields, "takes_back")};
 }
-void Read(Fields& fields, CodeKept& event) { event = {fields.Int32("version"), fields.Text("error")}; }
+void Read(Fields& fields, CodeKept& event) {
+  event = {fields.Int32("version"), fields.Text("error")};
+  if (fields.Optional("copy") != nullptr) event.hash = fields.Text("copy");
+}
 void Read(Fields& fields, UpdateDue& event) { event = {fields.Int32("version")}; }
 void Read(Fields& fields, ClusterDid& event) {
   event = {fields.Int("incident"), fields.Text("drained"), fields.Text("text")};

@@ -41,6 +41,7 @@ struct JobSpec {
   bool load_first = false;              // there may be a checkpoint on disk: choose before the first epoch too
   std::vector<NodeSpec> nodes{};        // empty: one
   std::string layout{};                 // as JSON (cluster::LayoutJson); empty: not known
+  std::string entry{};                  // what workers of other nodes are started with, by its name; empty: not known
   int standbys = 0;                     // agents beyond those of the nodes that may wait for a place to become free
   int leading_node = -1;                // whose agent lives in the coordinator's process; -1: none's
   bool can_ask = false;                 // there is a scheduler that may bring another machine
@@ -213,10 +214,13 @@ struct UpdateAsked {
   Seconds within{};         // unless a restart has brought it before
   bool takes_back = false;  // what waits, if it asks for what runs; a journal of before has it false
 };
-// Answer to KeepCode, of all nodes, or the first error. Of version 0, for which nobody asks: an error alone.
+// Answer to KeepCode, of all nodes, or the first error. Of version 0, for which nobody asks, what a node has copied, or
+// all have.
 struct CodeKept {
   int version = 0;
   std::string error{};  // empty: every node has its copy
+  std::string hash{};   // of version 0; with an error: of what is copied, for not all of it is. Empty: nothing is
+  bool operator==(const CodeKept&) const = default;
 };
 // A version has waited for a restart as long as it was to.
 struct UpdateDue {

@@ -56,6 +56,7 @@ std::vector<EventBody> AllEvents() {
           StopOverdue{EpochId(4), {}, {1}},
           UpdateAsked{"/new", "abc", {{"LR", "1"}}, true, Seconds{3600}, true},
           CodeKept{2, "node b: /new does not exist"},
+          CodeKept{0, "node b: /old/large.so is linked", "abc"},
           UpdateDue{2},
           ClusterDid{3, "h3", "Slurm drains node h3"},
           Tick{}};
@@ -90,7 +91,8 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "layout",     "reports",      "stuck_nodes", "unstopped_nodes",
                                            "env",        "step_time_s",  "can_ask",     "withdrawn",
                                            "note",       "same",         "finite",      "step",
-                                           "noted",      "token",        "explains",    "takes_back"};
+                                           "noted",      "token",        "explains",    "takes_back",
+                                           "copy",       "entry"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

@@ -113,6 +113,7 @@ std::vector<EventBody> Fleet::Gone(int node) {
   slowest_.Set(index, std::nullopt);
   keeps_at_[index].reset();
   code_kept_[index] = -1;
+  first_kept_[index] = {};
   return Hear(node, EpochStopped{epoch_});
 }
 
@@ -189,7 +190,23 @@ Fleet::Events Fleet::Take(Node& node, const Probed& said) {
   return {Overdue(said.rung, unanswered)};
 }
 
+// All that have copies are to have the same, or their ranks would run a mixture.
+Fleet::Events Fleet::TakeFirst(Node& node, const CodeKept& said) {
+  if (std::exchange(first_kept_[IndexOf(node)], said) == said) return {};  // said again
+  if (said.hash.empty()) return {said};
+  CodeKept all{0, "", said.hash};
+  size_t same = 0;
+  for (const CodeKept& each : first_kept_) {
+    if (!each.hash.empty() && each.hash != said.hash)
+      return {CodeKept{0, "it was changed before the last of the nodes took its copy: they have different ones"}};
+    if (each.hash == said.hash) ++same;
+    if (all.error.empty()) all.error = each.error;
+  }
+  return same == first_kept_.size() ? Events{all} : Events{};
+}
+
 Fleet::Events Fleet::Take(Node& node, const CodeKept& said) {
+  if (said.version == 0) return TakeFirst(node, said);
   if (!said.error.empty()) return {said};
   code_kept_[IndexOf(node)] = said.version;
   const bool all = std::all_of(code_kept_.begin(), code_kept_.end(), [&](int kept) { return kept == said.version; });

@@ -36,6 +36,7 @@ class Fleet {
         nodes_(keepers_.size()),
         keeps_at_(keepers_.size()),
         code_kept_(keepers_.size(), -1),
+        first_kept_(keepers_.size()),
         holdings_(keepers_.size()),
         slowest_(keepers_.size()) {}
 
@@ -145,6 +146,7 @@ class Fleet {
   Events Take(Node& node, const StacksKept& said);
   Events Take(Node& node, const Probed& said);
   Events Take(Node& node, const CodeKept& said);
+  Events TakeFirst(Node& node, const CodeKept& said);
   Events Take(Node& node, Alerted said);
   Events Take(Node& node, JobPaused said);
   Events Take(Node& node, JobContinued said);
@@ -154,7 +156,8 @@ class Fleet {
   const std::vector<int> keepers_;
   std::vector<Node> nodes_;
   std::vector<std::optional<KeepsAt>> keeps_at_;
-  std::vector<int> code_kept_;  // by node, the newest version of which it has a copy; of no epoch
+  std::vector<int> code_kept_;        // by node, the newest version of which it has a copy; of no epoch
+  std::vector<CodeKept> first_kept_;  // by node, what it said of version 0
   EpochId epoch_;
   bool in_loop_ = false;
   Holdings holdings_;

@@ -80,6 +80,28 @@ class FleetTest : public testing::Test {
   std::optional<CheckpointId> on_disk_;  // what was asked last
 };
 
+// Of the code that the run began with.
+TEST_F(FleetTest, AllHaveTheSameCopyOrItIsToldThatTheyHaveNot) {
+  const auto hear = [&](int node, const CodeKept& said) {
+    std::string text;
+    for (const EventBody& event : fleet_.Hear(node, said)) {
+      const auto& kept = std::get<CodeKept>(event);
+      text += fmt::format("{} of {}", kept.error, kept.hash.empty() ? "none" : kept.hash);
+    }
+    return text;
+  };
+  EXPECT_EQ(hear(0, {0, "a: no room", ""}), "a: no room of none");
+  EXPECT_EQ(hear(0, {0, "a: no room", ""}), "") << "it says it to a coordinator that comes back";
+  EXPECT_EQ(hear(1, {0, "", "old"}), "");
+  EXPECT_EQ(hear(0, {0, "a: tool is linked", "old"}), "");
+  EXPECT_EQ(hear(2, {0, "", "old"}), "a: tool is linked of old");
+  fleet_.Gone(2);
+  EXPECT_EQ(hear(2, {0, "", "edited"}),
+            "it was changed before the last of the nodes took its copy: they have different ones of none");
+  fleet_.Gone(2);
+  EXPECT_EQ(hear(2, {0, "", "old"}), "a: tool is linked of old");
+}
+
 TEST_F(FleetTest, AnAlertIsOfWhoeverSaysIt) {
   const Alerted under_its_old_number{2, "gpu_xid", AlertClass::kMachine, "", "it says so", Nanos{1}};
   EXPECT_EQ(std::get<Alerted>(fleet_.Hear(1, EventBody(under_its_old_number)).at(0)).node, 1);

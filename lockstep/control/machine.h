@@ -139,6 +139,12 @@ struct SeenException {
   EpochId epoch;
 };
 
+// The copy of what the run began with that these nodes have, by token.
+struct FirstCode {
+  std::string hash;
+  std::set<std::string> nodes;
+};
+
 struct State {
   JobSpec spec;  // its nodes: who has which place now
   Mode mode = Mode::kStarting;
@@ -174,6 +180,8 @@ struct State {
   std::vector<Decided> decisions;
   std::vector<Update> versions = std::vector<Update>(1);  // by number; the first is what the run was started with
   int running = 0;                                        // the version of the acting epoch
+  FirstCode first_code;                                   // as the nodes told last
+  std::string kept;  // the copy of it that all nodes of the acting epoch have, by its hash; empty: not all have one
   Seconds step_time, step_time_before;  // of that version, and of the good one before it; 0: not known
   int64_t trial_ends = 0;               // on trial: it is judged when all ranks have finished this step; 0: not begun
   std::vector<CheckpointId> poisoned;   // of each epoch named: of no use from this step on
@@ -217,6 +225,8 @@ std::vector<NodeSpec>::const_iterator SuccessorTo(const State& state, int node, 
 // A standby could take this node's place, were it lost.
 bool IsReplaceable(const State& state, int node);
 
+// The version to run in the acting epoch.
+Version VersionToRun(const State& state);
 // The version whose code the nodes are to copy.
 std::optional<Version> VersionToCopy(const State& state);
 // It has waited for a restart long enough: UpdateDue.

@@ -144,11 +144,23 @@ void StartUpdate(Turn& turn) {
   LeadWith(turn, AskedFinding(state, *waiting));
 }
 
-// The first node that has no whole copy of what the run began with.
-void FirstNotKept(Turn& turn, const std::string& error) {
-  std::string& why = turn.state.versions.front().why;
-  if (!why.empty() || error.empty()) return Ignore(turn);
-  why = "a way back to it takes what is there then: " + error;
+// Copies of what the run began with: of all nodes, or why one has none.
+void FirstKept(State& state, const CodeKept& event) {
+  static constexpr char kNoCopy[] = "a way back to it takes what is there then: ";
+  std::string& why = state.versions.front().why;
+  if (event.hash.empty()) {
+    if (!why.starts_with(kNoCopy)) why = kNoCopy + event.error;  // one node's reason is enough
+    return;
+  }
+  state.first_code = {event.hash, {}};
+  for (const NodeSpec& node : state.spec.nodes) state.first_code.nodes.insert(node.token);
+  why = event.error.empty() ? "" : "of it not all is copied: " + event.error;
+}
+
+// Empty unless all nodes have the same copy: a standby that took a place may have another one, or none yet.
+std::string CopyOfAll(const State& state) {
+  const auto has = [&](const NodeSpec& node) { return state.first_code.nodes.contains(node.token); };
+  return std::ranges::all_of(state.spec.nodes, has) ? state.first_code.hash : "";
 }
 
 bool CanBeBlamed(Symptom symptom, Syndrome lead) {
@@ -169,7 +181,8 @@ bool CanBeBlamed(Symptom symptom, Syndrome lead) {
 
 Version VersionToRun(const State& state) {
   Version version = Running(state).version;
-  version.kept = version.code.empty() && state.versions.size() > 1;
+  version.kept = version.code.empty() && state.versions.size() > 1 && !state.kept.empty();
+  if (version.kept) version.hash = state.kept;
   return version;
 }
 
@@ -215,6 +228,7 @@ bool BlamesTrial(const State& state) {
 
 void TakeVersion(Turn& turn) {
   State& state = turn.state;
+  state.kept = CopyOfAll(state);
   Update* next = Find(state, VersionStage::kWaiting);
   if (next == nullptr || state.fault.plan.rung == Rung::kRollback) return;
   Update& before = Running(state);
@@ -279,7 +293,7 @@ void On(Turn& turn, const UpdateAsked& event) {
 }
 
 void On(Turn& turn, const CodeKept& event) {
-  if (event.version == 0) return FirstNotKept(turn, event.error);
+  if (event.version == 0) return FirstKept(turn.state, event);
   Update* update = Find(turn.state, event.version, VersionStage::kCopying);
   if (update == nullptr) return Ignore(turn);
   if (!event.error.empty()) return Drop(*update, event.error);

@@ -61,8 +61,35 @@ TEST(Update, TellsThatNoCopyOfTheBeginningIsKept) {
   EXPECT_EQ(job.Hear(10.1, CodeKept{0, "node a: too large"}), "");
   job.Hear(10.2, CodeKept{0, "node b: too large"});
   job.Hear(11, Env("1"));
-  EXPECT_THAT(StatusReport(job.state, Observed{}, job.state.now)["versions"][0]["why"],
-              "a way back to it takes what is there then: node a: too large");
+  const auto why = [&] { return StatusReport(job.state, Observed{}, job.state.now)["versions"][0]["why"]; };
+  EXPECT_EQ(why(), "a way back to it takes what is there then: node a: too large");
+  job.Hear(12, CodeKept{0, "node a: large.so is linked", "abc"});
+  EXPECT_EQ(why(), "of it not all is copied: node a: large.so is linked");
+  job.Hear(13, CodeKept{0, "", "abc"});
+  EXPECT_EQ(why(), "");
+  EXPECT_EQ(job.state.ignored_events, 0);
+}
+
+// The one that another node has may be of what is there now.
+TEST(Update, CopiesOfTheBeginningRunWhereAllNodesHaveTheSame) {
+  JobSpec spec = Job();
+  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
+  Scenario job = Trained(spec);
+  const auto to_run = [&] { return std::pair(VersionToRun(job.state).kept, VersionToRun(job.state).hash); };
+  job.Hear(11, Env("1", true));
+  job.Restart(12, Checkpoint(1, 10));
+  EXPECT_EQ(to_run(), std::pair(false, std::string())) << "not all nodes have said that they have one";
+  job.ComeUp(13);
+  job.Hear(14, CodeKept{0, "", "abc"});
+  EXPECT_EQ(to_run(), std::pair(false, std::string())) << "who joins the epoch late runs what the others do";
+  job.Hear(15, Env("2", true));
+  job.Restart(16, Checkpoint(2, 10));
+  EXPECT_EQ(to_run(), std::pair(true, std::string("abc")));
+  job.ComeUp(17);
+  job.state.spec.nodes.back().token = "of a standby";
+  job.Hear(18, Env("3", true));
+  job.Restart(19, Checkpoint(3, 10));
+  EXPECT_EQ(to_run(), std::pair(false, std::string()));
 }
 
 TEST(Update, NowIsOnceTheNodesHaveTheCode) {
@@ -164,6 +191,7 @@ TEST(Update, IsAcceptedUncomparedWhereAPaceIsNotKnown) {
 
 TEST(Update, ThatRaisesIsTakenBack) {
   Scenario job = OnTrial();
+  job.Hear(13.4, CodeKept{0, "", "abc"});
   job.See(11, 13.5);  // the update's own incident is closed
   EXPECT_EQ(job.Hear(14, Raised(2, 0, "ValueError", Step(12, 14), 14)), "kill 2 after 0 s, announce 2");
   EXPECT_TRUE(std::get<KillEpoch>(job.commands.front()).anew);

@@ -23,7 +23,7 @@ Seconds AtMost(Seconds share, Seconds most) { return std::min(share, most); }
 }  // namespace
 
 ReplayQuestion QuestionOf(const State& state, const Probe& probe, uint64_t id) {
-  ReplayQuestion question{id, probe, state.versions[static_cast<size_t>(state.running)].version, {}, 1};
+  ReplayQuestion question{id, probe, VersionToRun(state), {}, 1};
   question.probe.search = id;
   for (const NodeSpec& node : state.spec.nodes) question.nodes.push_back({node.name, node.ranks});
   const absl::StatusOr<cluster::Layout> layout = cluster::LayoutFromJson(state.spec.layout);

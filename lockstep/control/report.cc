@@ -395,6 +395,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
                        {"ranks", state.spec.ranks},
                        {"least_nodes", state.spec.least_nodes},
                        {"most_nodes", state.spec.most_nodes}};
+  if (!state.spec.entry.empty()) report["entry"] = state.spec.entry;
   if (state.versions.size() > 1) AddVersions(report, state, now);
   return report;
 }

@@ -156,6 +156,7 @@ void Roster::SeatAll() {
   for (const Join& join : waiting_) {
     first_epoch_ = std::max(first_epoch_, join.first_epoch);
     if (layout_.empty()) layout_ = join.layout;
+    if (entry_.empty()) entry_ = join.entry;
   }
   member_ = waiting_.front();
   waiting_.clear();

@@ -41,6 +41,7 @@ struct Join {
   std::string layout{};                 // of the job, as JSON; empty: not known there
   int64_t term = 0;                     // the newest of a coordinator that it has attended
   std::string job{};                    // its name on that node; of an older version: empty
+  std::string entry{};                  // what its workers are started with; of an older version: empty
 };
 
 struct Place {
@@ -96,6 +97,7 @@ class Roster {
   EpochId first_epoch() const { return EpochId(first_epoch_); }
   // As one of the nodes has it; empty: none does.
   const std::string& layout() const { return layout_; }
+  const std::string& entry() const { return entry_; }
   // Its name on node 0.
   const std::string& job() const { return job_; }
   // "2 of 3 nodes are here: a, b"
@@ -118,7 +120,7 @@ class Roster {
   int asked_for_ = 0;
   std::function<bool(int node)> attends_ = [](int) { return true; };
   std::function<bool(const NodeSpec& standby)> is_fit_ = [](const NodeSpec&) { return true; };
-  std::string layout_, job_;
+  std::string layout_, job_, entry_;
   std::vector<NodeSpec> nodes_;
   std::optional<Join> member_;  // one of these, as it said who it is
 };

@@ -35,11 +35,13 @@ TEST(Roster, SeatsByArrivalWhereNobodyAsked) {
   for (const char* name : {"x", "y", "z"}) {
     Join join = NodeOf(name, name[0] == 'y' ? 0 : -1, 3);
     join.job = join.name + "'s job";
+    join.entry = "train.py";
     ASSERT_TRUE(roster.Admit(join, {}).ok());
   }
   ASSERT_TRUE(roster.IsComplete({}));
   EXPECT_EQ(roster.nodes()[0].name, "y");
   EXPECT_EQ(roster.job(), "y's job");
+  EXPECT_EQ(roster.entry(), "train.py");
   EXPECT_EQ(roster.nodes()[1].name, "x");
   EXPECT_EQ(roster.nodes()[2].name, "z");
 }

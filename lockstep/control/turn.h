@@ -102,10 +102,9 @@ bool HasProvenItself(const State& state, Nanos now);
 bool BlamesTrial(const State& state);
 // The next epoch runs another version than this one, as far as is known.
 bool IsChanging(const State& state);
-// The coming epoch runs the version that waited for a restart, if there is one.
+// The coming epoch runs the version that waited for a restart, if there is one; and what it runs does not change any
+// more.
 void TakeVersion(Turn& turn);
-// The version to run in the acting epoch.
-Version VersionToRun(const State& state);
 // The acting epoch's loop has begun.
 void BeginTrial(State& state);
 void JudgeTrial(Turn& turn, Seconds step_time);

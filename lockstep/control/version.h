@@ -15,7 +15,7 @@ namespace lockstep::control {
 struct Version {
   int number = 0;
   std::string code{};  // the directory that it was asked with; empty: the code that the run began with
-  std::string hash{};  // of that directory's code
+  std::string hash{};  // of that directory's code; if it is kept, of what the run began with
   std::map<std::string, std::string> env{};
   // With no code of its own: as the code was when the run began, should it have been changed in its place since.
   bool kept = false;

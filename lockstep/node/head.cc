@@ -153,7 +153,8 @@ std::vector<control::Command> Head::Decide(const control::EventBody& body) {
 // What became of versions meanwhile: incidents tell the rest.
 void Head::TellVersions(const std::vector<control::Update>& before) {
   const std::vector<control::Update>& versions = state().versions;
-  if (versions[0].why != before[0].why) listener_.line(fmt::format("version 0: {}", versions[0].why));
+  if (versions[0].why != before[0].why && !versions[0].why.empty())
+    listener_.line(fmt::format("version 0: {}", versions[0].why));
   for (size_t i = 1; i < versions.size(); ++i) {
     if (i < before.size() && before[i].stage == versions[i].stage) continue;
     listener_.line(fmt::format("{}: {}", control::VersionText(versions[i].version), control::StageText(versions[i])));

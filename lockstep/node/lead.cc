@@ -123,6 +123,7 @@ void Lead::BeginIfComplete() {
   for (const control::NodeSpec& node : job_.nodes) job_.ranks += node.ranks;
   job_.first_epoch = roster_->first_epoch();
   job_.layout = roster_->layout();
+  job_.entry = roster_->entry();
   if (job_.name.empty()) job_.name = roster_->job().empty() ? "coordinator" : roster_->job();
   const control::Expected count = roster_->count();
   if (count.least_nodes < count.most_nodes) {

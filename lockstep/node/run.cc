@@ -10,6 +10,7 @@
 
 #include "lockstep/agent/agent.h"
 #include "lockstep/agent/asked_to_stop.h"
+#include "lockstep/agent/code_copy.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/clean.h"
 #include "lockstep/incident/fields.h"
@@ -184,6 +185,7 @@ control::Join Node::OwnJoin() const {
   join.rdzv_id = spec_.torchrun.run_id;
   join.layout = spec_.layout;
   join.job = spec_.job;
+  join.entry = agent::EntryOf(spec_);
   return join;
 }
 

@@ -431,14 +431,14 @@ FromAgent Encode(const control::Join& join) {
   to->set_layout(join.layout);
   to->set_term(join.term);
   to->set_job(join.job);
+  to->set_entry(join.entry);
   return wire;
 }
 
 control::Join Decode(const Join& wire) {
-  return {wire.version(),       wire.name(),        wire.token(),       wire.run(),
-          wire.node_rank(),     wire.ranks(),       wire.least_nodes(), wire.most_nodes(),
-          wire.keeps_on_disk(), wire.first_epoch(), wire.rdzv_id(),     wire.layout(),
-          wire.term(),          wire.job()};
+  return {wire.version(), wire.name(),        wire.token(),      wire.run(),           wire.node_rank(),
+          wire.ranks(),   wire.least_nodes(), wire.most_nodes(), wire.keeps_on_disk(), wire.first_epoch(),
+          wire.rdzv_id(), wire.layout(),      wire.term(),       wire.job(),           wire.entry()};
 }
 
 FromAgent Encode(const control::Said& said) {

@@ -43,6 +43,10 @@ Body ToldOf(const Body& body) {
   return std::get<Body>(DecodeTold(*wire).value());
 }
 
+TEST(Encode, WhoJoinsSaysWhatItRuns) {
+  EXPECT_EQ(Decode(Encode(control::Join{.entry = "train.py"}).join()).entry, "train.py");
+}
+
 TEST(Encode, WhatGoesToDiskIsAgreedOn) {
   const control::CheckpointId point{EpochId(2), 7};
   EXPECT_EQ(Sent(control::FlushWanted{point}).point, point);

@@ -9,6 +9,7 @@ from harness import BINARY, JOBS, ROOT, Run, RunTest, ddp, free_port, kill
 
 LOG_LINE = '"epoch": faults.epoch()}'
 STEP = "            loss = job.backward()\n"
+SAY_CODE = '            print("code", __import__("number").NUMBER, "in epoch", faults.epoch(), flush=True)\n'
 
 
 class Versions(RunTest):
@@ -108,6 +109,9 @@ class Update(Versions):
         self.assertIn(f"{code} has more than 16 MB of code", run.stderr(), run)
         self.assertIn(told, self.update(run, "--env", "TAG=blue"), run)
         self.assertIn("more than 16 MB of code", run.status()["versions"][0]["why"], run)
+        os.truncate(code / "words.json", 0)
+        kill(run.pids()[1], 9)
+        run.wait("a copy in the next epoch", lambda: run.status()["versions"][0]["why"] == "")
         run.ask("stop")
         run.finish(code=1)
 
@@ -209,6 +213,48 @@ class OfTwoNodes(Versions):
         self.a.ask("stop")
         self.b.finish(code=1)
         self.a.finish(code=1)
+
+
+class OfAStandby(Versions):
+    """It has a copy of what was there when it got its place, and the others of what was there when the run began."""
+
+    def setUp(self):
+        self.lead_dir, self.port, self.code = self.folder() / "lead", free_port(), self.version(1, SAY_CODE)
+        where = ["--listen", f"127.0.0.1:{self.port}", "--run", str(self.lead_dir), "--nnodes", "2", "--standbys", "1"]
+        coordinator = subprocess.Popen([BINARY, "coordinator", "--no-view", *where], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(coordinator.wait)
+        self.addCleanup(coordinator.kill)
+
+    def node(self, name, *options):
+        return Run(self, str(self.code / "ddp.py"), *ddp(100_000, step_time=0.05), ranks=1,
+                   options=["--coordinator", f"127.0.0.1:{self.port}", "--node-name", name, *options])
+
+    def lead(self, *words):
+        answer = subprocess.run([BINARY, *words, "--run", str(self.lead_dir)], capture_output=True, text=True, timeout=60)
+        self.assertEqual(0, answer.returncode, answer.stderr)
+        return answer.stdout
+
+    def status(self):
+        return json.loads(self.lead("status", "--json"))
+
+    def test_a_mixture_never_runs(self):
+        a, b = (self.node(name, "--node-rank", str(rank)) for rank, name in enumerate("ab"))
+        for run in (a, b):
+            run.wait("a copy of the beginning", (run.dir / "code/first").is_symlink)
+        s = self.node("s")
+        a.wait("the standby", lambda: self.status()["standbys"] == ["s"])
+        (self.code / "number.py").write_text("NUMBER = 9\n")  # the next version is prepared in place
+        for pid in b.processes():
+            kill(pid, 9)
+        s.wait("its own copy", (s.dir / "code/first").is_symlink)
+        self.lead("update", "--env", "TAG=blue", "--now")
+        for run in (a, s):
+            run.wait("a step of epoch 3", lambda: "code 9 in epoch 3" in run.stdout() or "code 1 in epoch 3" in run.stdout())
+        self.assertEqual([False, False], ["code 1 in epoch 3" in run.stdout() for run in (a, s)], f"{a}{s}")
+        a.wait("why there is no way back", lambda: "they have different ones" in self.status()["versions"][0]["why"])
+        self.lead("stop")
+        for run in (a, s):
+            run.finish(code=1)
 
 
 if __name__ == "__main__":
