@@ -14,7 +14,8 @@ constexpr double kLeftOfStarts = 0.5;  // of the distance as numbered, where ren
 constexpr double kClearly = 0.1;       // of what another answer leaves, where one is told
 constexpr double kSame = 1e-5;         // s: a group's ends come together no closer
 constexpr double kRounding = 2 * double{std::numeric_limits<float>::epsilon()};
-constexpr size_t kTellIntervals = 3;  // rows: fewer agree with any answer by chance
+constexpr size_t kMostFits = 1 << 18;  // rows times answers or what they cost to find: a few ms
+constexpr size_t kTellIntervals = 3;   // rows: fewer agree with any answer by chance
 
 struct Placed {
   Numbers numbers;
@@ -102,10 +103,13 @@ class Answers {
     return Of(Place(own_, group_, first.later).numbers);
   }
 
-  // A clock that is off by some of them makes other ops of all rows; and as they are numbered.
+  // A clock that is off by some of them makes other ops of all rows (of many rows the nearest ones); and as they are
+  // numbered.
   void Collect(const Answer& fitted) {
     const uint32_t first = fitted.numbers.front(), wide = fitted.numbers.back() - first;
-    for (uint32_t begin = 0; begin + wide < group_.size(); ++begin) {
+    const auto reach = static_cast<uint32_t>(std::max<size_t>(kMostFits / own_.size(), 1));
+    for (uint32_t begin = first - std::min(first, reach); begin <= first + reach && begin + wide < group_.size();
+         ++begin) {
       Numbers shifted = fitted.numbers;
       for (uint32_t& number : shifted) number = number - first + begin;
       all_.push_back(Of(std::move(shifted)));
@@ -113,7 +117,7 @@ class Answers {
     all_.push_back(Of(InARow(own_.size(), 0)));
     // Intervals tell a clock that is far from what is told.
     const size_t shifts = group_.size() - own_.size() + 1;
-    if (own_.size() < kTellIntervals || own_.size() * shifts > kMostCells / shifts) return;
+    if (own_.size() < kTellIntervals || own_.size() * shifts * shifts > kMostFits) return;
     for (uint32_t shift = 0; shift < shifts; ++shift) all_.push_back(Fit(Of(InARow(own_.size(), shift)).later));
   }
 
