@@ -90,7 +90,8 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "layout",     "reports",      "stuck_nodes", "unstopped_nodes",
                                            "env",        "step_time_s",  "can_ask",     "withdrawn",
                                            "note",       "same",         "finite",      "step",
-                                           "noted",      "token",        "explains",    "takes_back"};
+                                           "noted",      "token",        "explains",    "takes_back",
+                                           "after_loss"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {
