@@ -490,7 +490,7 @@ control::Observed Agent::Observe() {
   observed.disk = flusher_.Observe();
   if (observed.disk) observed.disk->upload = uploader_.Observe();
   if (keeping_) observed.peers = keeping_->Observe();
-  observed.start_method = spec_.place.node == control::kStandby ? link_.starts_by() : start_method_;
+  observed.start_method = spec_.place.node == control::kStandby ? link_.start_method() : start_method_;
   observed.log_dropped = Bytes{link_.dropped().log};
   observed.console_dropped = Bytes{link_.dropped().console + listener_.left_out()};
   const BoardMap* map = link_.board();

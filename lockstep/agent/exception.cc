@@ -90,6 +90,40 @@ Frames InnermostFrames(const std::string& traceback) {
   return frames;
 }
 
+// torch._utils raises again what a worker of a DataLoader raised.
+bool MayBeTorchs(const std::string& raised_in) {
+  return raised_in.empty() || (IsTorch(raised_in) && raised_in != "torch._utils");
+}
+
+bool HasWords(const std::string& message, const std::string& raised_in) {
+  return Has(kOwnWords, message) || (MayBeTorchs(raised_in) && Has(kWords, message));
+}
+
+// Of other errors a traceback does not tell whether the frame raised them, or compiled code that it called.
+bool IsLostPeer(const std::string& type, const std::string& text, const Frames& frames) {
+  const bool known = IsTorch(frames.module) || text.find("[Errno ") != std::string::npos;
+  return IsConnectionError(type, text, known ? frames.module : "");
+}
+
+// One of those that the last error of a traceback was raised `from`, one for the other, tells of a lost peer.
+bool IsRaisedFromLostPeer(const std::string& traceback) {
+  constexpr std::string_view kCause = "\nThe above exception was the direct cause of the following exception:\n";
+  constexpr std::string_view kContext = "\nDuring handling of the above exception, another exception occurred:\n";
+  std::string_view rest = traceback;
+  const auto before = [&](std::string_view line) { return rest.rfind(line) == rest.npos ? 0 : rest.rfind(line) + 1; };
+  while (before(kCause) > before(kContext)) {
+    rest = rest.substr(0, before(kCause) - 1);
+    const std::string one(rest.substr(std::max(before(kCause), before(kContext))));
+    // Behind the last frame and its line of code: "torch.distributed.DistBackendError: NCCL error in ...".
+    size_t at = one.find('\n', one.rfind("  File \""));
+    while (at != one.npos && one.compare(at + 1, 1, " ") == 0) at = one.find('\n', at + 1);
+    const std::string text = at == one.npos ? "" : one.substr(at + 1);
+    const std::string name = text.substr(0, text.find(':'));
+    if (IsLostPeer(name.substr(name.rfind('.') + 1), text, InnermostFrames(one))) return true;
+  }
+  return false;
+}
+
 // {"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": ...}}} of an exception, or {"message":
 // "..."}, which other handlers write.
 std::optional<ExceptionNote> NoteFromTorch(const Json& json) {
@@ -103,29 +137,28 @@ std::optional<ExceptionNote> NoteFromTorch(const Json& json) {
   note.info.message = FirstLine(colon == std::string::npos ? whole : whole.substr(colon + 2));
   const Json extra = message.is_object() ? message.value("extraInfo", Json()) : Json();
   const Json stack = extra.is_object() ? extra.value("py_callstack", Json()) : Json();
-  const Frames frames = stack.is_string() ? InnermostFrames(stack.get<std::string>()) : Frames();
+  const auto traceback = stack.is_string() ? stack.get<std::string>() : "";
+  const Frames frames = InnermostFrames(traceback);
   note.info.where = frames.where;
-  // Of other errors a traceback does not tell whether the frame raised them, or compiled code that it called.
-  const bool known = IsTorch(frames.module) || whole.find("[Errno ") != std::string::npos;
-  note.info.connection = IsConnectionError(note.info.type, whole, known ? frames.module : "");
+  note.info.connection = IsLostPeer(note.info.type, whole, frames) || IsRaisedFromLostPeer(traceback);
   note.info.port_taken = IsPortTaken(note.info.type, whole);
   return note;
 }
 
-// torch._utils raises again what a worker of a DataLoader raised.
-bool MayBeTorchs(const std::string& raised_in) {
-  return raised_in.empty() || (IsTorch(raised_in) && raised_in != "torch._utils");
-}
+// What an exception was raised for, or while it was handled: [{"message": ..., "raised_in": ..., "retold": ...}].
+struct Behind {
+  bool lost_peer = false;
+  bool retold = false;  // of which it tells, in whatever words
+};
 
-bool HasWords(const std::string& message, const std::string& raised_in) {
-  return Has(kOwnWords, message) || (MayBeTorchs(raised_in) && Has(kWords, message));
-}
-
-// Of what an exception was raised for, or while it was handled: [{"message": ..., "raised_in": ...}].
-bool IsLostPeerIn(const Json& earlier) {
-  return std::any_of(earlier.begin(), earlier.end(), [](const Json& one) {
-    return one.is_object() && HasWords(one.value("message", ""), one.value("raised_in", ""));
-  });
+Behind BehindIt(const Json& earlier) {
+  Behind behind;
+  for (const Json& one : earlier) {
+    if (!one.is_object() || !HasWords(one.value("message", ""), one.value("raised_in", ""))) continue;
+    behind.lost_peer = true;
+    behind.retold = behind.retold || one.value("retold", false);
+  }
+  return behind;
 }
 
 }  // namespace
@@ -150,10 +183,12 @@ std::optional<ExceptionNote> ReadException(const std::string& path) {
   const std::string message = json.value("message", "");
   note.info.message = FirstLine(message);
   note.info.where = json.value("where", "");
-  // Where the program met it while it handled a loss that torch told, or tells that in its own name, the loss is behind
-  // it.
-  const bool after_lost_peer = IsLostPeerIn(json.value("earlier", Json::array()));
-  note.info.connection = IsConnectionError(note.info.type, message, after_lost_peer ? "" : json.value("raised_in", ""));
+  // A program may tell a loss that it heard of torch in words of its own. A connection that it lost while it handled
+  // one has the same cause; another fault that it met then may have one of its own.
+  const Behind behind = BehindIt(json.value("earlier", Json::array()));
+  const std::string raised_in = behind.lost_peer ? "" : json.value("raised_in", "");
+  note.info.connection = behind.retold || IsConnectionError(note.info.type, message, raised_in);
+  note.info.after_loss = behind.lost_peer && !note.info.connection;
   note.info.port_taken = IsPortTaken(note.info.type, message);
   return note;
 }

@@ -73,6 +73,26 @@ TEST_F(TorchError, OfTheProgramsOwnConnectionIsNot) {
   EXPECT_TRUE(read("RuntimeError: Connection reset by peer", "/home/me/net.py")) << "c10d's, called from there";
 }
 
+// As traceback writes it.
+TEST_F(TorchError, RaisedFromALostPeersIsSecondary) {
+  const auto after = [&](const std::string& earlier, const std::string& how) {
+    const std::string begin = R"(Traceback (most recent call last):\n  File \"/home/me/train.py\", line 9, in step\n)";
+    const std::string end = begin + R"(    raise ValueError(\"step 3\")\nValueError: step 3\n)";
+    return Read(R"({"message": {"message": "ValueError: step 3", "extraInfo": {"py_callstack": ")" + begin +
+                R"(    dist.all_reduce(x)  # Connection refused\n)" + earlier + R"(\n\n)" + how + R"(\n\n)" + end +
+                R"("}}})")
+        ->info.connection;
+  };
+  const std::string cause = "The above exception was the direct cause of the following exception:";
+  const std::string lost = "RuntimeError: [../gloo/transport/tcp/pair.cc:598] Connection closed by peer";
+  EXPECT_TRUE(after(lost, cause));
+  EXPECT_TRUE(
+      after("torch.distributed.DistBackendError: NCCL error in: x.cpp:1\\nncclRemoteError: A call failed", cause));
+  EXPECT_TRUE(after(lost + R"(\n\n)" + cause + R"(\n\nTraceback (most recent call last):\nKeyError: 3)", cause));
+  EXPECT_FALSE(after(lost, "During handling of the above exception, another exception occurred:"));
+  EXPECT_FALSE(after("KeyError: 3", cause));
+}
+
 TEST_F(TorchError, DamagedHugeOrMissingIsAnErrorThatNamesTheFile) {
   EXPECT_TRUE(absl::IsNotFound(ReadTorchError(path_).status()));
   for (const std::string text : {"", "half a {", "[]", "{}", R"({"message": 3})", R"({"message": {"message": []}})",
@@ -126,6 +146,28 @@ TEST(Exception, TheNoteTellsWhoRaisedIt) {
   EXPECT_FALSE(after("[Errno 2] No such file or directory: 'cache.pt'", "torch.serialization"));
   EXPECT_FALSE(after("dictionary changed size during iteration", ""));
   EXPECT_FALSE(after("[Errno 104] Connection reset by peer", "socket"));
+}
+
+// In words of the program's own; or an error of its own that it met while it handled that.
+TEST(Exception, ALostPeerMayBeToldInOtherWords) {
+  const TestFolder folder;
+  const auto read = [&](const std::string& earlier) {
+    return ReadException(folder.Write("note", R"({"type":"ValueError","message":"training failed in step 3",)"
+                                              R"("raised_in":"__main__","earlier":[)" +
+                                                  earlier + "]}"))
+        ->info;
+  };
+  const std::string lost = R"({"message":"[gloo/transport/tcp/pair.cc:598] Read error","raised_in":"","retold":)";
+  const std::string other = R"({"message":"no","raised_in":"x","retold":true},)";
+  EXPECT_TRUE(read(lost + "true}").connection);
+  EXPECT_FALSE(read(lost + "true}").after_loss);
+  EXPECT_TRUE(read(other + lost + "true}").connection);
+  EXPECT_FALSE(read(lost + "false}").connection);
+  EXPECT_TRUE(read(lost + "false}").after_loss);
+  EXPECT_FALSE(read(other + R"({"message":"[Errno 104] Connection reset by peer","raised_in":"socket","retold":true})")
+                   .connection);
+  EXPECT_FALSE(read(R"({"message":"no","raised_in":"x","retold":true})").after_loss);
+  EXPECT_FALSE(read("").after_loss);
 }
 
 // As torch 1.13.1 and 2.6 without libuv, and torch 2 with it, say it.

@@ -171,8 +171,8 @@ void StarterLink::HearEvent(const Json& event, std::vector<Fd>& fds) {
     listener_.stopped(epoch);
   } else if (kind == "dropped") {
     dropped_ = DroppedFrom(event);
-  } else if (kind == "starts_by") {
-    starts_by_ = event.value("method", "");
+  } else if (kind == "start_method") {
+    start_method_ = event.value("method", "");
   } else if (kind == "note") {
     listener_.note(event.value("text", ""));
   } else if (kind == "ring" && fds.size() == 1) {
@@ -190,7 +190,7 @@ void StarterLink::TakeHello(const Json& event, std::vector<Fd>& fds) {
   if (fds.empty()) return;
   if (auto board = BoardMap::Map(std::move(fds[0])); board.ok()) board_.emplace(*std::move(board));
   dropped_ = DroppedFrom(event.value("dropped", Json::object()));
-  starts_by_ = event.value("starts_by", "");
+  start_method_ = event.value("start_method", "");
   Hello hello{.epoch = event.value("epoch", uint64_t{0}),
               .restart_count = event.value("restart_count", 0),
               .stopped = event.value("stopped", false),

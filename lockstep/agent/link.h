@@ -76,7 +76,7 @@ class StarterLink {
   uint64_t buffers_generation() const { return buffers_generation_; }
   const DroppedOutput& dropped() const { return dropped_; }
   // "zygote" or "exec": how workers would start now; empty: not known yet.
-  const std::string& starts_by() const { return starts_by_; }
+  const std::string& start_method() const { return start_method_; }
 
  private:
   void Send(const Json& request, std::vector<int> fds = {});
@@ -92,7 +92,7 @@ class StarterLink {
   std::map<int, RankBuffers> buffers_;
   uint64_t buffers_generation_ = 0;
   DroppedOutput dropped_;
-  std::string starts_by_;
+  std::string start_method_;
 };
 
 }  // namespace lockstep::agent

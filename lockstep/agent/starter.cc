@@ -61,8 +61,8 @@ class Starter {
   void Note(const std::string& text) { agent_.Tell({{"event", "note"}, {"text", text}}); }
   void AgentLeft();
   void TellDropped();
-  std::string StartsBy() const;
-  void TellStartsBy();
+  std::string StartMethodNow() const;
+  void TellStartMethod();
   void SayHello();
   void TellRing(size_t rank);
   void TellBuffers(size_t rank);
@@ -118,7 +118,7 @@ class Starter {
   std::optional<EpochPlan> plan_;  // being spawned
   Nanos exec_by_;  // its zygote is lost: what that has forked ends first, or has until then; 0 = it is not
   DroppedOutput told_;
-  std::string told_starts_by_;
+  std::string told_start_method_;
   bool killing_ = false, ending_ = false;
   bool watched_ = false;       // whoever is connected has asked for something
   bool forked_ = false;        // the workers of the epoch, by the zygote
@@ -278,15 +278,15 @@ void Starter::TellDropped() {
 }
 
 // How workers would start now; empty: that is not known yet.
-std::string Starter::StartsBy() const {
+std::string Starter::StartMethodNow() const {
   if (!host_.known()) return "";
   return host_.zygote_ok() ? "zygote" : "exec";
 }
 
-void Starter::TellStartsBy() {
-  if (StartsBy() == told_starts_by_ || agent_.queued()) return;
-  told_starts_by_ = StartsBy();
-  agent_.Tell({{"event", "starts_by"}, {"method", told_starts_by_}});
+void Starter::TellStartMethod() {
+  if (StartMethodNow() == told_start_method_ || agent_.queued()) return;
+  told_start_method_ = StartMethodNow();
+  agent_.Tell({{"event", "start_method"}, {"method", told_start_method_}});
 }
 
 Json Describe(const Worker& worker) {
@@ -318,7 +318,7 @@ void Starter::SayHello() {
                {"restart_count", workers_restarts_},
                {"stopped", !plan_ && AllGone()},
                {"zygote", forked_},
-               {"starts_by", StartsBy()},
+               {"start_method", StartMethodNow()},
                {"workers", workers},
                {"dropped", {{"log", told_.log}, {"console", told_.console}}},
                {"unheard_since", agent_.unheard_since().value},
@@ -618,7 +618,7 @@ void Starter::Tick() {
   feeds_.Tick();
   host_.Tick();
   TellDropped();
-  TellStartsBy();
+  TellStartMethod();
   const Nanos now = clock_.Now();
   shared_memory_.Tick();
   if (force_at_.value != 0 && now >= force_at_) {

@@ -10,6 +10,7 @@ namespace lockstep::control {
 namespace {
 
 constexpr Seconds kStillAdvances{10};
+constexpr Seconds kStepIsHeard{1};
 constexpr Seconds kToBecomeWhole{15};  // an agent counts checkpoints without a copy if nobody has kept one for 10 s
 constexpr Seconds kToCatchUp{4};       // agents that gave up this process while it was stopped come anew, and say all
 
@@ -458,23 +459,52 @@ Nanos Conductor::GoneBy() const {
   return last;
 }
 
+// Of several nodes that are lost while the job stands: the ranks of one whose agent was away before went on with the
+// others meanwhile, so it is one that was lost when they stood already, or shortly before; else the last. None: what it
+// stands for is known, or whoever it stands for is awaited.
+std::optional<int> Conductor::WhoHoldsTheJobUp() const {
+  if (state_.mode != Mode::kRunning) return std::nullopt;
+  const auto order = [&](int node) {
+    const Nanos since = Of(node).since;
+    const bool went_on = advanced_at_ - since > ToNanos(kStepIsHeard);
+    return std::pair(went_on, std::max(since - advanced_at_, advanced_at_ - since));
+  };
+  std::optional<int> found;
+  for (int node = 0; node < nodes(); ++node) {
+    if (Of(node).standing != Standing::kLost || state_.awaited.contains(node)) continue;
+    if (!found || order(node) < order(*found)) found = node;
+  }
+  return found;
+}
+
 // While the others step, the ranks of a node that is away step with them: only its agent is. Of a job that is only
 // observed, the user's stop alone waits for those that are gone.
 void Conductor::LookForTheGone(Nanos now) {
   const bool only_looks_on = state_.spec.observe_only && state_.mode != Mode::kFinishing;
   if (lost_ == 0 || now - advanced_at_ < ToNanos(kStillAdvances) || only_looks_on) return;
-  for (int node = 0; node < nodes(); ++node)
-    if (Of(node).standing == Standing::kLost && now >= GoneAt(state_, node, Of(node).since)) TakeForGone(node, now);
+  const std::optional<int> first = WhoHoldsTheJobUp();
+  for (int node = 0; node < nodes(); ++node) {
+    const bool must_wait = first && node != *first && !state_.awaited.contains(node);
+    const bool lost = Of(node).standing == Standing::kLost && !must_wait;
+    if (lost && now >= GoneAt(state_, node, Of(node).since)) TakeForGone(node, now);
+  }
 }
 
 void Conductor::TakeForGone(int node, Nanos now) {
   const Nanos since = Of(node).since;
   const std::vector<NodeSpec> before = state_.spec.nodes;
+  const bool holds_up = WhoHoldsTheJobUp() == node;
   Put(node, Standing::kGone, since);
   if (state_.spec.can_ask) SayLost(node);
   std::string why = fmt::format("its agent has not been heard of for {:.0f} s", ToSeconds(now - since).value);
-  if (const auto others = LostBeside(node); !others.empty() && IsEnd(state_, node, now))
+  const auto others = LostBeside(node);
+  if (!others.empty() && IsEnd(state_, node, now)) {
     why += fmt::format("; nor of node {}", fmt::join(others, ", "));
+  } else if (!others.empty() && holds_up) {
+    why +=
+        fmt::format("; of the nodes whose agents are out of reach ({}, {}) it was lost nearest to when the job stood",
+                    NameOf(node), fmt::join(others, ", "));
+  }
   Handle(AgentGone{node, why, true});
   if (state_.spec.nodes != before) return;  // this number may be another one's now
   if (state_.awaited.contains(node)) Put(node, Standing::kLost, since);

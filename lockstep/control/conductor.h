@@ -145,6 +145,7 @@ class Conductor {
   void SayWhoStayedAway(Nanos now);
   void SayLost(int node);
   void LookForTheGone(Nanos now);
+  std::optional<int> WhoHoldsTheJobUp() const;
   void TakeForGone(int node, Nanos now);
   void UpdateIfDue(Nanos now);
   void GrowIfDue(Nanos now);

@@ -301,6 +301,41 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, NobodyIsNamedForALostConnectionBeforeAll
   EXPECT_EQ(state().mode, Mode::kStopping);
 }
 
+// The agent of node b alone was killed, and its ranks trained on; then all of node c stops, which is noticed 4 s later.
+TEST_F(ThreeNodesOfAStoppedCoordinator, OfSeveralThatAreLostTheOneGoesThatTheJobStoodFor) {
+  conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+  conductor_.Lost(1, "its connection was lost");
+  for (int64_t step = 1; step <= 15; ++step) {
+    Pass(Seconds{1});
+    Samples samples;
+    samples.progress = {step, clock_.Now()};
+    Say(0, samples);
+  }
+  Pass(Seconds{4});
+  conductor_.Lost(2, "nothing was heard for 4 s");
+  Pass(Seconds{9.9});
+  EXPECT_THAT(state().evictions, IsEmpty());
+  Pass(Seconds{0.2});
+  ASSERT_EQ(state().evictions.size(), 1u);
+  EXPECT_EQ(state().evictions.front().node.name, "c");
+  EXPECT_THAT(state().evictions.front().why, testing::HasSubstr("out of reach (c, b) it was lost nearest to when"));
+}
+
+// The one that is lost before the last step was heard of is as near as one that was silent since then, or nearer.
+TEST_F(ThreeNodesOfAStoppedCoordinator, WhoseRanksWentOnWithoutItsAgentIsNotNearest) {
+  conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+  conductor_.Lost(1, "its connection was lost");
+  Pass(Seconds{3});
+  Samples samples;
+  samples.progress = {1, clock_.Now()};
+  Say(0, samples);
+  Pass(Seconds{4});
+  conductor_.Lost(2, "nothing was heard for 4 s");
+  for (int i = 0; i < 11; ++i) Pass(Seconds{1});
+  ASSERT_EQ(state().evictions.size(), 1u);
+  EXPECT_EQ(state().evictions.front().node.name, "c");
+}
+
 // Another process leads on, and not all agents have come to it yet.
 class ThreeNodesOfAnotherCoordinator : public SomeNodes {
  protected:

@@ -41,7 +41,8 @@ Json ExceptionJson(const std::optional<ExceptionInfo>& exception) {
           {"message", exception->message},
           {"where", exception->where},
           {"connection", exception->connection},
-          {"port_taken", exception->port_taken}};
+          {"port_taken", exception->port_taken},
+          {"after_loss", exception->after_loss}};
 }
 
 Json NodeJson(const NodeSpec& node) { return {{"name", node.name}, {"ranks", node.ranks}, {"token", node.token}}; }
@@ -217,8 +218,12 @@ bool ReadOptionalFlag(Fields& fields, const char* name) {
 
 std::optional<ExceptionInfo> ReadException(Fields& parent) {
   const auto read = [](Fields& fields) {
-    return ExceptionInfo{fields.Text("type"), fields.Text("message"), fields.Text("where"), fields.Flag("connection"),
-                         ReadOptionalFlag(fields, "port_taken")};
+    return ExceptionInfo{fields.Text("type"),
+                         fields.Text("message"),
+                         fields.Text("where"),
+                         fields.Flag("connection"),
+                         ReadOptionalFlag(fields, "port_taken"),
+                         ReadOptionalFlag(fields, "after_loss")};
   };
   return OptionalNested(parent, "exception", read);
 }

@@ -73,6 +73,8 @@ struct ExceptionInfo {
   std::string where;        // innermost frame of the user's code, "train.py:41 in forward"
   bool connection = false;  // a lost peer, not this rank's own doing
   bool port_taken = false;  // somebody else had the port on which this rank was to host the rendezvous store
+  bool after_loss =
+      false;  // raised while a lost peer's error was handled: its own doing, unless a death is behind that
 };
 
 // ---- events
@@ -108,6 +110,10 @@ struct RankExited {
   Nanos exited;
   int64_t step = -1;  // the last that this rank finished; -1: none, or its agent doesn't tell
 };
+// Another one's death may be behind it, however the rank left then: gloo may abort it, or we kill it while it unwinds.
+inline bool MayFollowFromLoss(const RankExited& event) {
+  return event.exception && (event.exception->connection || event.exception->after_loss);
+}
 struct Suspected {
   EpochId epoch;
   incident::Finding finding;

@@ -92,7 +92,7 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "env",        "step_time_s",  "can_ask",     "withdrawn",
                                            "note",       "same",         "finite",      "step",
                                            "noted",      "token",        "explains",    "takes_back",
-                                           "copy",       "entry"};
+                                           "copy",       "entry",        "after_loss"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

@@ -74,6 +74,8 @@ struct Fault {
   std::set<int> stuck;          // nodes whose ranks do not end, and whose place nobody could take
   int64_t bad_from = -1;        // what was saved from this step on, up to its epoch, is of no use; -1: nothing
   Plan plan;
+  // Errors of ranks' own, unless a death is behind the lost connections that they handled when they met them.
+  std::map<RankId, RankExited> after_loss;
 };
 
 // A rung that was taken.

@@ -89,6 +89,20 @@ TEST(Standby, NeedsNoLimitOnceTheOthersHaveLostTheNodeToo) {
   }
 }
 
+// What a program's clean-up met once it had lost a peer.
+TEST(Standby, NeedsNoLimitWhereAnErrorFollowedFromALostConnection) {
+  for (const bool stands_by : {true, false}) {
+    Scenario job = WithStandby();
+    if (!stands_by) job.Hear(13, StandbyLeft{"s's"});
+    job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
+    EXPECT_EQ(job.Hear(20.2, RaisedAfterLoss(1, 0, "ValueError")), "wait 1 s for a culprit");
+    job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
+    EXPECT_EQ(job.state.evictions.size(), stands_by ? 1u : 0u);
+    EXPECT_EQ(job.state.mode, Mode::kStopping);
+    EXPECT_FALSE(job.state.fault.traceable) << "it is not the program's";
+  }
+}
+
 TEST(Standby, ALostConnectionThatADeathExplainsIsNoReasonToEvict) {
   Scenario job = WithStandby();
   job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});

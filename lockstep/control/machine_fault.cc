@@ -16,9 +16,6 @@ using incident::Syndrome;
 
 constexpr int kMostFreeRetries = 3;
 
-// However the rank left then: gloo may abort it, or we kill it while it still unwinds.
-bool IsLostConnection(const RankExited& event) { return event.exception && event.exception->connection; }
-
 // One that raised has that for its reason, though gloo aborted it, or we killed it, while it still unwound.
 bool DiedBySignal(const RankExited& event) { return event.status.signal != 0 && !event.exception; }
 
@@ -213,8 +210,9 @@ void KeepStacksFirst(Turn& turn) {
 }
 
 // The death behind a lost connection may be reported a moment later; until then nobody is named.
-void LoseConnection(Turn& turn, Finding finding) {
+void LoseConnection(Turn& turn, const RankExited& event, Finding finding) {
   EnsureIncident(turn);
+  if (event.exception->after_loss) turn.state.fault.after_loss[event.rank] = event;
   const Nanos since = finding.since;
   Open(turn.state).findings.push_back(std::move(finding));
   Strike(turn, since);
@@ -239,6 +237,11 @@ bool IsBehind(const State& state, const Departure& exit, const Finding& loss) {
   return loss.since - exit.at <= ToNanos(kSoon) || LeftInItsStep(state, exit, loss);
 }
 
+void AddLosers(Finding& finding, const std::vector<incident::Suspect>& losers) {
+  for (const incident::Suspect& suspect : losers)
+    finding.evidence.push_back(fmt::format("rank {} lost its connection as a consequence", suspect.name));
+}
+
 // Those that left as if the training were over, while others still waited for them.
 Finding LeftEarly(const State& state, const Finding& loss) {
   Finding finding;
@@ -248,11 +251,26 @@ Finding LeftEarly(const State& state, const Finding& loss) {
     if (IsBehind(state, exit, loss)) finding.suspects.push_back(incident::SuspectRank(rank));
   finding.evidence = {fmt::format("exit code 0{}, while others still trained: the script ended there",
                                   StepText(state, LastStepOf(state, finding), ""))};
-  for (const auto* losers : {&loss.suspects, &loss.ambiguous_with})
-    for (const incident::Suspect& suspect : *losers)
-      finding.evidence.push_back(fmt::format("rank {} lost its connection as a consequence", suspect.name));
+  AddLosers(finding, loss.suspects);
+  AddLosers(finding, loss.ambiguous_with);
   finding.evidence.push_back(loss.evidence.front());
   return finding;
+}
+
+// Whoever lost this connection had handled that, and then met an error of its own. Where an agent is out of reach, the
+// loss may be that of its node.
+const RankExited* OwnErrorAfter(const State& state, const Finding& loss) {
+  const std::optional<RankId> rank = incident::RankOf(loss.suspects.front());
+  if (!state.lost_agents.empty()) return nullptr;
+  const auto own = rank ? state.fault.after_loss.find(*rank) : state.fault.after_loss.end();
+  return own != state.fault.after_loss.end() ? &own->second : nullptr;
+}
+
+// Nobody's death is behind it, nor an earlier loss.
+void LeadWithOwnError(Turn& turn, Finding lead, const RankExited& event) {
+  AddLosers(lead, std::exchange(lead.ambiguous_with, {}));
+  turn.state.fault.program_error = JudgeProgram(turn.state, event);
+  LeadWith(turn, std::move(lead));
 }
 
 // No death was reported: whoever lost a connection first stands nearest to the cause, unless somebody had left in
@@ -273,6 +291,8 @@ void LeadWithFirstLoss(Turn& turn) {
   if (std::ranges::any_of(turn.state.exits, [&](const auto& one) { return IsBehind(turn.state, one.second, lead); })) {
     lead = LeftEarly(turn.state, lead);
     turn.state.fault.program_error = JudgeEarlyEnd(turn.state, lead);
+  } else if (const RankExited* own = OwnErrorAfter(turn.state, lead)) {
+    return LeadWithOwnError(turn, std::move(lead), *own);
   } else {
     lead.evidence.push_back("a lost connection is secondary: the cause behind it is unknown");
     turn.state.last_exception = {};
@@ -289,7 +309,7 @@ void JoinExit(Turn& turn, const RankExited& event, Finding finding) {
   if (state.fault.acted.value != 0 && finding.since >= state.fault.acted) return;
   incident::Incident& incident = Open(state);
   const Finding& lead = incident::Lead(incident);
-  if (IsLostConnection(event) || finding.since >= lead.since) {
+  if (MayFollowFromLoss(event) || finding.since >= lead.since) {
     const auto position = static_cast<size_t>(&lead - incident.findings.data());
     incident.findings[position].evidence.push_back(
         fmt::format("rank {} left as a consequence: {}", event.rank.value(), finding.evidence.front()));
@@ -308,7 +328,7 @@ void OnFailure(Turn& turn, const RankExited& event) {
   State& state = turn.state;
   Finding finding = ExitFinding(state, event);
   if (HasCulprit(state)) return JoinExit(turn, event, std::move(finding));
-  if (IsLostConnection(event)) return LoseConnection(turn, std::move(finding));
+  if (MayFollowFromLoss(event)) return LoseConnection(turn, event, std::move(finding));
   EnsureIncident(turn);
   state.fault.program_error = JudgeProgram(state, event);
   LeadWith(turn, std::move(finding));

@@ -145,6 +145,54 @@ TEST(LostConnection, WithoutADeathTheFirstLossIsNamedAndTheJobRestarts) {
   EXPECT_NEAR(WithPhases(job.state, 0, At(14)).phases.decide.value, 1, 1e-9);
 }
 
+// As of training that goes on within the `except` that had caught a lost peer's error.
+TEST(LostConnection, WhatWasRaisedAfterOneIsTheProgramsUnlessADeathIsBehindIt) {
+  Scenario job(FourRanks());
+  job.ComeUp(2);
+  job.See(10, 12);
+  for (const double at : {13.0, 23.0}) {
+    const uint64_t epoch = job.state.epoch.value();
+    job.Hear(at, RaisedAfterLoss(epoch, 2, "ValueError", Step(10, 12), at - 0.1));
+    EXPECT_EQ(job.state.mode, Mode::kConfirming);
+    job.Hear(at + 0.01, LostPeer(epoch, 0, Step(10, 12), at - 0.05));
+    job.Hear(at + 1, SecondaryGraceOver{EpochId(epoch)});
+    const incident::Finding& lead = incident::Lead(job.Incident(epoch - 1));
+    EXPECT_EQ(lead.suspects, std::vector{incident::SuspectRank(RankId(2))});
+    EXPECT_TRUE(lead.ambiguous_with.empty());
+    EXPECT_EQ(lead.evidence.back(), "rank 0 lost its connection as a consequence");
+    if (epoch > 1) break;
+    job.Restart(14.5, Checkpoint(1, 10));
+    job.ComeUp(15);
+  }
+  EXPECT_EQ(job.state.verdict,
+            "ValueError at train.py:41 in forward struck twice at step 11: this is in the program, not in the machine: "
+            "it went wrong");
+}
+
+TEST(LostConnection, WhatWasRaisedAfterOneFollowsFromTheDeathBehindIt) {
+  Scenario job(FourRanks());
+  job.ComeUp(2);
+  job.Hear(13, RaisedAfterLoss(1, 2, "ValueError", {}, 12.9));
+  job.Hear(13.01, Killed(1, 1, SIGKILL, {}, 12.91));
+  EXPECT_EQ(incident::Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(1))});
+  Scenario early(FourRanks());  // the death is heard first
+  early.ComeUp(2);
+  early.Hear(13, Killed(1, 1, SIGKILL, {}, 12.91));
+  early.Hear(13.01, RaisedAfterLoss(1, 2, "ValueError", {}, 12.9));
+  EXPECT_EQ(incident::Lead(early.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(1))});
+}
+
+TEST(LostConnection, WhatWasRaisedAfterAnEarlierOneFollowsFromThat) {
+  Scenario job(FourRanks());
+  job.ComeUp(2);
+  job.Hear(13, LostPeer(1, 0, {}, 12.9));
+  job.Hear(13.01, RaisedAfterLoss(1, 2, "ValueError", {}, 12.95));
+  job.Hear(14, SecondaryGraceOver{EpochId(1)});
+  EXPECT_EQ(incident::Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(0))});
+  EXPECT_EQ(incident::Lead(job.Incident(0)).ambiguous_with, std::vector{incident::SuspectRank(RankId(2))});
+  EXPECT_FALSE(job.state.fault.traceable);
+}
+
 TEST(LostConnection, WhoLeftInPeaceBeforeIsNamed) {
   Scenario job = Training();
   job.Hear(12.95, InItsStep(Exit(1, 2, {0, 0}, {}, 12.9), 13));

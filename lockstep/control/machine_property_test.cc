@@ -97,6 +97,7 @@ class Chance {
       case 2:
         event.status.code = 1;
         event.exception = ExceptionInfo{OneIn(2) ? "ValueError" : "OSError", "m", "train.py:1 in f", OneIn(2)};
+        event.exception->after_loss = !event.exception->connection && OneIn(2);
         break;
       default:
         break;

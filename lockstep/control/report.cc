@@ -178,12 +178,13 @@ Json CheckpointJson(const Observed& observed) {
           {"peers", PeersJson(observed.peers)}};
 }
 
-// Why the workers of a standby would not be there at once; empty: its Python is warm.
+// Why the workers of a standby would not be there as soon as those of the job's nodes are; empty: they would.
 std::string WhyCold(const Observed& observed, const NodeSpec& standby) {
   const auto told = observed.standbys.find(standby.token);
   if (told == observed.standbys.end() || told->second.empty())
     return "its Python is not warm yet, as far as it has said";
-  return told->second == "zygote" ? "" : "its workers start by exec";
+  const bool as_soon = told->second == "zygote" || told->second == observed.start_method;
+  return as_soon ? "" : "its workers start by exec";
 }
 
 void AddStandbys(Json& report, const State& state, const Observed& observed) {

@@ -78,6 +78,10 @@ TEST(StatusReport, SaysWhoStandsByAndWhoIsOut) {
   observed.standbys = {{"t", "exec"}, {"s", ""}};
   EXPECT_EQ(StatusReport(job.state, observed, At(4))["cold_standbys"],
             Json::parse(R"([{"name": "t", "why": "its workers start by exec"}])"));
+  observed.start_method = "exec";
+  EXPECT_EQ(StatusReport(job.state, observed, At(4))["cold_standbys"], Json::array()) << "as those of the job";
+  observed.start_method = "zygote";
+  EXPECT_EQ(StatusReport(job.state, observed, At(4))["cold_standbys"].size(), 1u);
   observed.standbys["t"] = "zygote";
   EXPECT_EQ(StatusReport(job.state, observed, At(4))["cold_standbys"], Json::array());
   EXPECT_EQ(report["evicted"], Json::parse(R"([{"name": "b", "standby": "s", "why": "its agent is silent"}])"));

@@ -76,6 +76,13 @@ inline RankExited LostPeer(uint64_t epoch, int rank, Progress progress = {}, dou
   event.exception = ExceptionInfo{"RuntimeError", "Connection closed by peer", "train.py:50 in main", true};
   return event;
 }
+// Of its own, while it handled the error of a lost peer.
+inline RankExited RaisedAfterLoss(uint64_t epoch, int rank, const char* type, Progress progress = {},
+                                  double exited = 0) {
+  RankExited event = Raised(epoch, rank, type, progress, exited);
+  event.exception->after_loss = true;
+  return event;
+}
 inline Suspected Suspect(uint64_t epoch, int rank, bool certain, double since = 0, Progress progress = {}) {
   incident::Finding finding;
   finding.syndrome = incident::Syndrome::kStopped;

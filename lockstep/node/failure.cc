@@ -34,7 +34,7 @@ std::string MessageOf(const control::RankExited& event, int64_t pid) {
 }
 
 auto Order(const control::RankExited& event) {
-  return std::tuple(control::IsClean(event.status), event.exception && event.exception->connection, event.exited.value);
+  return std::tuple(control::IsClean(event.status), control::MayFollowFromLoss(event), event.exited.value);
 }
 
 }  // namespace

@@ -197,6 +197,7 @@ void Head::Carried(const control::Spawn& spawn) {
 
 void Head::Carried(const control::Seat& seat) {
   judge_->Forget(RanksOf(seat.node));
+  ForgetStandby(seat.standby.token);
   listener_.seat(seat);
 }
 
@@ -207,6 +208,7 @@ void Head::Carried(const control::Vacate& vacate) {
 
 void Head::Carried(const control::Resize& resize) {
   judge_ = std::make_unique<control::Judge>(options_.hang_limits, state().spec.ranks);
+  for (const control::NodeSpec& node : state().spec.nodes) ForgetStandby(node.token);
   listener_.resize(resize.from);
 }
 

@@ -57,6 +57,8 @@ class Head {
   void NoteUnreadable(const absl::Status& why);
   // How the workers of a standby would start, by its token; empty: not known.
   void HearOfStandby(const std::string& token, const std::string& start_method) { standbys_[token] = start_method; }
+  // It has left, or has a place.
+  void ForgetStandby(const std::string& token) { standbys_.erase(token); }
   // Its agent is out of reach.
   void Lost(int node, const std::string& why);
   // The same, but it gave up this process, which was stopped, and comes anew soon. Lost, if it does not.

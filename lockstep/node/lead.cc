@@ -302,7 +302,7 @@ void Lead::Left(Peer peer, const std::string& why) {
   }
   const control::NodeSpec& node = agent.mapped().spec;
   roster_->Leave(node.token);
-  head_.HearOfStandby(node.token, "");
+  head_.ForgetStandby(node.token);
   if (begun_) return head_.Handle(control::StandbyLeft{node.token});
   listener_.line("a node left: " + roster_->Progress());
 }

@@ -177,18 +177,32 @@ def _innermost_user_frame(trace):
 
 
 def _earlier(value):
-    """[{message, raised_in}] of the errors that may tell of a lost peer, of those for which it was raised or while they were handled."""
-    found = []
+    """[{message, raised_in, retold}] of the errors that may tell of a lost peer, of those for which it was raised or while they were handled. `retold`: it
+    is the same in other words, by way of those between if there are any."""
+    found, retold = [], True
     try:
         for _ in range(_LONGEST_CHAIN):
-            value = value.__cause__ or (None if value.__suppress_context__ else value.__context__)
-            if value is None:
+            before = value.__cause__ or value.__context__
+            if before is None:
                 break
+            retold = retold and _retells(value, before)
+            value = before
             if isinstance(value, (RuntimeError, OSError)) and value.__traceback__ is not None:  # without one it was not raised here
-                found.append({"message": _message_of(value), "raised_in": _raised_in(value, value.__traceback__)})
+                found.append({"message": _message_of(value), "raised_in": _raised_in(value, value.__traceback__), "retold": retold})
     except BaseException:
         pass  # a script's own class may do anything here
     return found
+
+
+def _retells(value, before):
+    """The program says so by `from`, or raised it in the function that had caught the other one. What a function raises that is called there may be a
+    fault of its own, as of training that goes on within an `except`; and with `from None` it says that it has nothing to do with it."""
+    if value.__cause__ is not None:
+        return value.__cause__ is before
+    if value.__suppress_context__ or value.__traceback__ is None or before.__traceback__ is None:
+        return False
+    raised = _innermost(value.__traceback__)
+    return raised.tb_frame is before.__traceback__.tb_frame and _raises(raised)
 
 
 _LONGEST_CHAIN = 20
@@ -199,14 +213,23 @@ def _raised_in(value, trace):
     compiled code."""
     if trace is None:
         return ""
-    while trace.tb_next is not None:
-        trace = trace.tb_next
+    trace = _innermost(trace)
     try:
-        frame, code = trace.tb_frame, trace.tb_frame.f_code.co_code
-        module = str(frame.f_globals.get("__name__", ""))
-        by_itself = 0 <= trace.tb_lasti < len(code) and "RAISE" in opcode.opname[code[trace.tb_lasti]]
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
         of_interpreter = isinstance(value, OSError) and value.errno is not None  # as its sockets raise; what C++ throws has none
-        may_be_compiled = isinstance(value, (RuntimeError, OSError)) and not by_itself and not of_interpreter
+        may_be_compiled = isinstance(value, (RuntimeError, OSError)) and not _raises(trace) and not of_interpreter
         return "" if may_be_compiled and module.split(".")[0] != "torch" else module
     except BaseException:
         return ""  # a script's own class may do anything here
+
+
+def _innermost(trace):
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace
+
+
+def _raises(trace):
+    """By a statement of its own: it calls nothing that does."""
+    code = trace.tb_frame.f_code.co_code
+    return 0 <= trace.tb_lasti < len(code) and "RAISE" in opcode.opname[code[trace.tb_lasti]]

@@ -27,6 +27,38 @@ for step in range(ckpt.restore() + 1, 5):
     ckpt.step(step)
 """
 
+# The connections of rank 1 break in the first two epochs, and nobody is to blame; how the program tells what it then meets: argv[1].
+CUT_OFF = """import os, socket, sys, torch, torch.distributed as dist, lockstep
+dist.init_process_group("gloo")
+ckpt = lockstep.Checkpoint({"weights": torch.zeros(1)})
+def cut():
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            link = socket.socket(fileno=os.dup(int(fd)))
+            if link.family in (socket.AF_INET, socket.AF_INET6) and int(os.environ["MASTER_PORT"]) not in (link.getsockname()[1], link.getpeername()[1]):
+                link.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+def goes_wrong():
+    raise ValueError("of its own")
+for step in range(ckpt.restore() + 1, 5):
+    if dist.get_rank() == 1 and step == 3 and int(os.environ["TORCHELASTIC_RESTART_COUNT"]) < 2 and sys.argv[1] != "own":
+        cut()
+    try:
+        dist.all_reduce(torch.ones(1))
+        if dist.get_rank() == 1 and step == 3 and sys.argv[1] == "own":
+            raise RuntimeError("gloo/transport/tcp/pair.cc: Connection closed by peer")
+    except RuntimeError as error:
+        if sys.argv[1] == "from":
+            raise RuntimeError(f"training failed in step {step}") from error
+        if sys.argv[1] == "value":
+            raise ValueError(f"training failed in step {step}") from error
+        if sys.argv[1] == "within":
+            raise RuntimeError(f"training failed in step {step}")
+        goes_wrong()
+    ckpt.step(step)
+"""
+
 
 class Crash(RunTest):
     def test_undisturbed(self):
@@ -82,6 +114,24 @@ class Crash(RunTest):
             self.assertEqual(epochs, run.epoch(), run)
             self.assertIn(f"ConnectionRefusedError at own.py:{line} in {how}", run.status()["verdict"], run)
             self.assertIn("this is in the program, not in the machine", run.status()["verdict"], run)
+
+    def test_a_lost_peer_told_in_other_words_blames_nobody(self):
+        script = self.folder() / "cut.py"
+        script.write_text(CUT_OFF)
+        for how in ("from", "value", "within"):
+            run = Run(self, str(script), how, ranks=3)
+            run.finish()
+            self.assertEqual(3, run.epoch(), run)
+            for incident in run.incidents():
+                self.assertIn("a lost connection is secondary: the cause behind it is unknown", incident["evidence"], run)
+
+    def test_an_error_of_its_own_after_a_lost_peers_is_the_programs(self):
+        script = self.folder() / "own.py"
+        script.write_text(CUT_OFF)
+        run = Run(self, str(script), "own", ranks=3)
+        run.finish(1)
+        self.assertEqual([["1"]] * 2, run.suspects(), run)
+        self.assertIn("ValueError at own.py:13 in goes_wrong struck twice at step 3: this is in the program", run.status()["verdict"], run)
 
     def test_other_ways_to_die(self):
         run = Run(self, "ddp.py", *ddp(faults=["abort:1:5:forward:1", "exit3:2:10:forward:2", "raise:3:15:update:3"]))

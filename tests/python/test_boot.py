@@ -146,7 +146,8 @@ def module(name):
 
 CHANGED = "dictionary changed size during iteration"
 
-# How a script ends, the module that is noted to have raised it ("": compiled code may have), and those of what it was raised for or in the handling of.
+# How a script ends, the module that is noted to have raised it ("": compiled code may have), and those of what it was raised for or in the handling of, and whether it
+# is the same in other words.
 RAISED_IN = [
     ("socket.create_connection(('127.0.0.1', 9))", "socket", []),
     ("socket.socket().connect(('127.0.0.1', 9))", "__main__", []),
@@ -155,19 +156,28 @@ RAISED_IN = [
     ("native()", "", []),
     ("try:\n    native()\nfinally:\n    print('cleans up')", "", []),
     ("try:\n    native()\nexcept RuntimeError:\n    raise", "", []),
-    ("try:\n    native()\nexcept RuntimeError as error:\n    raise RuntimeError('rank 3') from error", "__main__", [(CHANGED, "")]),
-    ("try:\n    native()\nexcept RuntimeError:\n    socket.create_connection(('127.0.0.1', 9))", "socket", [(CHANGED, "")]),
-    ("try:\n    native()\nexcept RuntimeError:\n    raise RuntimeError('rank 3') from None", "__main__", []),
+    ("try:\n    native()\nexcept RuntimeError as error:\n    raise RuntimeError('rank 3') from error", "__main__", [(CHANGED, "", True)]),
+    ("try:\n    native()\nexcept RuntimeError:\n    raise ValueError('rank 3')", "__main__", [(CHANGED, "", True)]),
+    ("try:\n    native()\nexcept RuntimeError:\n    raise RuntimeError('rank 3') from None", "__main__", [(CHANGED, "", False)]),
+    ("try:\n    native()\nexcept RuntimeError:\n    {1: 2}[3]", "__main__", [(CHANGED, "", False)]),
+    ("try:\n    native()\nexcept RuntimeError:\n    socket.create_connection(('127.0.0.1', 9))", "socket", [(CHANGED, "", False)]),
+    ("try:\n    native()\nexcept RuntimeError:\n    module('train').fails(ValueError('own'))", "train", [(CHANGED, "", False)]),
+    ("try:\n    native()\nfinally:\n    module('train').fails(ValueError('own'))", "train", [(CHANGED, "", False)]),
+    ("try:\n    native()\nexcept RuntimeError:\n    pass\nraise ValueError('own')", "__main__", []),
+    ("try:\n    try:\n        native()\n    except RuntimeError as error:\n        raise KeyError('rank 3') from error\nexcept KeyError:\n    raise ValueError", "__main__",
+     [(CHANGED, "", True)]),
+    ("try:\n    try:\n        native()\n    except RuntimeError:\n        {1: 2}[3]\nexcept KeyError as error:\n    raise ValueError from error", "__main__",
+     [(CHANGED, "", False)]),
     ("try:\n    {1: 2}[3]\nexcept KeyError:\n    socket.create_connection(('127.0.0.1', 9))", "socket", []),
     ("try:\n    module('torch.serialization').fails(OSError('no file'))\nexcept OSError:\n    socket.create_connection(('127.0.0.1', 9))", "socket",
-     [("no file", "torch.serialization")]),
+     [("no file", "torch.serialization", False)]),
     ("raise RuntimeError('rank 3') from OSError('from another process')", "__main__", []),
     ("module('requests.adapters').fails(ConnectionError('refused'))", "requests.adapters", []),
     ("module('torch.distributed.rendezvous').fails(ConnectionError('refused'))", "torch.distributed.rendezvous", []),
     ("class Odd(OSError):\n    errno = property(lambda error: 1 / 0)\nraise Odd", "", []),
     ("class Odd(OSError):\n    __cause__ = property(lambda error: 1 / 0)\nraise Odd", "__main__", []),
     ("error = KeyError()\nerror.__cause__ = error\nraise error", "__main__", []),
-    ("error = OSError('again')\nerror.__cause__ = error\nraise error", "__main__", [("again", "__main__")] * 20),
+    ("error = OSError('again')\nerror.__cause__ = error\nraise error", "__main__", [("again", "__main__", True)] * 20),
 ]
 
 
@@ -247,7 +257,7 @@ raise Number
             with self.subTest(text):
                 done = self.run_script(RAISES + text)
                 self.assertEqual(1, done.returncode, done)
-                earlier = [{"message": message, "raised_in": raised_in} for message, raised_in in earlier]
+                earlier = [{"message": message, "raised_in": raised_in, "retold": retold} for message, raised_in, retold in earlier]
                 self.assertEqual([module, earlier], self.noted("raised_in", "earlier"), done.stderr)
 
     def test_one_that_was_shown_hides_no_other(self):
