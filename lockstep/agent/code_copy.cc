@@ -119,16 +119,11 @@ void Link(const std::map<std::string, fs::path>& files, const fs::path& folder) 
 absl::Status CheckRoom(const RunSpec& spec, const std::string& directory, const CodeListing& listing) {
   struct statvfs disk{};
   if (statvfs(spec.run_dir.c_str(), &disk) != 0) return Errno(errno, "{}", spec.run_dir);
-  Bytes needed = listing.size;
-  for (const auto& [name, path] : listing.programs) {
-    std::error_code ignored;
-    needed += Bytes{fs::file_size(path, ignored)};
-  }
   const Bytes free{disk.f_bavail * disk.f_frsize};
-  if (needed.value <= free.value / 10 * 9) return absl::OkStatus();
+  if (listing.size.value <= free.value / 10 * 9) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       fmt::format("a copy of {} takes {} MB, and {} has only {} MB left, of which a tenth is not for code", directory,
-                  needed.value >> 20, spec.run_dir, free.value >> 20));
+                  listing.size.value >> 20, spec.run_dir, free.value >> 20));
 }
 
 // Those that are linked have other times in another copy of the directory.

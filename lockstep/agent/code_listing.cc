@@ -107,6 +107,7 @@ void LinkLarge(const std::string& entry, Bytes most, CodeListing& listing) {
     else
       size += Bytes{bytes};
   }
+  listing.size += size;
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct CodeListing {
   std::map<std::string, std::filesystem::path> text, programs, large_programs, others;
   std::vector<std::string> unread;  // of the others, those that would be code, or may have some, and may not be read
   int entries = 0;
-  Bytes size;  // of texts
+  Bytes size;  // of texts and programs
 };
 
 // `entry`: the name of what workers are started with; empty: not known. Errors: more than the limits.
