@@ -253,6 +253,9 @@ void AddTelemetry(CLI::App& simulate, int& exit_code) {
       ->capture_default_str();
   command->add_option("--clock-offset", shape.clock_offset.value, "Standard deviation of the hosts' clocks, s")
       ->capture_default_str();
+  command->add_option("--sharded-layers", shape.sharded_layers,
+                      "Parameters are sharded in so many layers (FSDP, ZeRO-3): gathered before each, their gradients "
+                      "reduced behind it");
   command->add_flag("--trees", shape.trees, "Data-parallel collectives go over trees, not rings");
   command->add_option("--loss", flags->loss, "Share of the records that is lost")->check(Between(0.0, 1.0));
   command->add_option("--seed", flags->seed, "The same seed gives the same file")->capture_default_str();

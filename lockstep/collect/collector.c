@@ -9,7 +9,8 @@
 #include "lockstep/record/clock.h"
 #include "lockstep/record/own_trail.h"
 
-enum { kCells = 8192 };
+/* Whether somebody is slow is told of four steps at the least, and of very large jobs one has thousands of records. */
+enum { kCells = 16384 };
 
 static struct ls_own_trail trail_of_process;
 

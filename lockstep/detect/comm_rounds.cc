@@ -96,13 +96,13 @@ std::vector<Stretch> StretchesOf(const std::vector<Round>& rounds) {
   return stretches;
 }
 
-JobSteps StepsOf(const std::vector<Round>& rounds) {
+JobSteps StepsOf(const CommLog& log, const std::vector<Round>& rounds) {
+  if (!log.step_ends_ns.empty()) return {.ends_ns = log.step_ends_ns, .usual_ns = log.step_ns};
   std::vector<Met> all;
   all.reserve(rounds.size());
   for (const Round& round : rounds) {
     const int64_t end_ns = std::ranges::max(round.parts, {}, &Part::left_ns).left_ns;
-    const double bytes = static_cast<double>(round.bytes) * static_cast<double>(round.stands_for);
-    all.push_back({round.communicator, end_ns, bytes, round.stands_for});
+    all.push_back({round.communicator, round.function, end_ns, round.bytes, round.stands_for});
   }
   return FindJobSteps(std::move(all));
 }
@@ -148,7 +148,7 @@ Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds) {
                    [](const Round& a, const Round& b) { return a.began_ns < b.began_ns; });
   for (const Round& round : rounds.all)
     for (const Part& part : round.parts) rounds.end_ns = std::max(rounds.end_ns, part.left_ns);
-  rounds.steps = StepsOf(rounds.all);
+  rounds.steps = StepsOf(log, rounds.all);
   const LookBack back = LookBackTo(StretchesOf(rounds.all), log.reported.size());
   rounds.share =
       std::min(back.share, static_cast<double>(rounds.steps.size()) / static_cast<double>(JobSteps::kWanted));

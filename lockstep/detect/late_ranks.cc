@@ -191,8 +191,10 @@ LateRanks FindLateRanks(const trace::CommLog& log, const Rounds& rounds, const s
     const bool several_hosts = CountHosts(log.communicators[i], log) > 1;
     for (const auto& [rank, all] : meeters.meetings()[i]) {
       Steps steps(all, rounds);
-      found.are_groups |= std::ranges::any_of(all, [](const Meeting& one) { return one.usual_ns > 0; });
-      if (several_hosts) found.most_steps = std::max(found.most_steps, steps.compared());
+      if (several_hosts) {
+        found.are_groups |= std::ranges::any_of(all, [](const Meeting& one) { return one.usual_ns > 0; });
+        found.most_steps = std::max(found.most_steps, steps.compared());
+      }
       if (steps.compared() < LateRanks::kFewest) continue;
       variances += steps.Variance();
       of_ranks.emplace_back(rank, std::move(steps));

@@ -20,8 +20,9 @@ struct Late {
 struct LateRanks {
   std::map<int, Late> late;  // by rank
   bool is_whole = true;      // else too much is lost of what groups would be compared by
-  bool are_groups = false;   // anything is told of what groups take alike
-  size_t most_steps = 0;     // compared in a communicator in which hosts meet
+  // Of communicators in which hosts meet: whether anything is told of what groups take alike, and steps compared.
+  bool are_groups = false;
+  size_t most_steps = 0;
   // Steps by which anybody is late: there are 7 between the newest 8 that are told of each communicator live
   // (trace::Thin), and of the first not all may be told.
   static constexpr size_t kFewest = 6;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/btree_map.h"
 #include "lockstep/base/units.h"
 #include "lockstep/detect/job_steps.h"
 
@@ -33,25 +34,51 @@ double LongNs(std::vector<Stretch> stretches, size_t ranks) {
   return 0;
 }
 
-// Twice as far as needed, as ranks tell at different moments, and some are late. None: the trail has no collectives.
-std::optional<int64_t> SinceNs(const trace::TrailSnapshot& trail) {
-  std::vector<std::pair<int64_t, Stretch>> ended;  // by time
+bool IsCollective(const ls_record& record) { return record.kind == LS_RECORD_OP && record.body.op.number != 0; }
+
+// Of a rank, whichever library it used.
+JobSteps StepsOf(const std::vector<const trace::TrailSnapshot*>& of_rank) {
   std::vector<Met> all;
-  for (const ls_record& record : trail.ended) {
-    const ls_op_body& op = record.body.op;
-    if (record.kind != LS_RECORD_OP || op.number == 0) continue;
-    all.push_back({op.communicator, record.time_ns, static_cast<double>(op.bytes)});
-    if (op.alone != LS_UNKNOWN) ended.push_back({record.time_ns, {ls_delta_ns(op.alone, record.delta_shift)}});
+  uint32_t before = 0;  // communicators of other trails
+  for (const trace::TrailSnapshot* trail : of_rank) {
+    uint32_t own = 0;
+    for (const ls_record& record : trail->ended) {
+      const ls_op_body& op = record.body.op;
+      if (!IsCollective(record)) continue;
+      all.push_back({before + op.communicator, op.function, record.time_ns, op.bytes});
+      own = std::max(own, op.communicator + 1);
+    }
+    before += own;
   }
+  return FindJobSteps(std::move(all));
+}
+
+// Twice as far as needed, as ranks tell at different moments, and some are late. None: the trail has no collectives.
+std::optional<int64_t> SinceNs(const trace::TrailSnapshot& trail, const JobSteps& steps) {
+  std::vector<std::pair<int64_t, Stretch>> ended;  // by time
+  for (const ls_record& record : trail.ended)
+    if (IsCollective(record) && record.body.op.alone != LS_UNKNOWN)
+      ended.push_back({record.time_ns, {ls_delta_ns(record.body.op.alone, record.delta_shift)}});
   if (ended.empty()) return std::nullopt;
   std::ranges::sort(ended, {}, &std::pair<int64_t, Stretch>::first);
   std::vector<Stretch> stretches;
   stretches.reserve(ended.size());
   for (const auto& [time_ns, stretch] : ended) stretches.push_back(stretch);
-  const int64_t lately =
-      std::min(trail.taken_ns - ToNanos(kLately).value, FindJobSteps(std::move(all)).SinceNs(2 * JobSteps::kWanted));
+  const int64_t lately = std::min(trail.taken_ns - ToNanos(kLately).value, steps.SinceNs(2 * JobSteps::kWanted));
   const size_t first = LookBackTo(stretches, 2).first;
   return first == ended.size() ? lately : std::min(lately, ended[first].first);
+}
+
+// Those since then; of very many, several in a row as one.
+void TellSteps(const JobSteps& steps, int64_t since_ns, trace::TrailSnapshot& trail) {
+  constexpr size_t kMost = 24;
+  const auto first = std::ranges::lower_bound(steps.ends_ns, since_ns);
+  const auto count = static_cast<size_t>(steps.ends_ns.end() - first);
+  const size_t in_one = (count + kMost - 1) / kMost;
+  for (size_t i = 0; i < count; i += in_one)
+    trail.step_ends_ns.push_back(*(steps.ends_ns.end() - 1 - static_cast<std::ptrdiff_t>(i)));
+  std::ranges::reverse(trail.step_ends_ns);
+  trail.step_ns = steps.usual_ns * static_cast<int64_t>(in_one);
 }
 
 }  // namespace
@@ -69,16 +96,22 @@ LookBack LookBackTo(const std::vector<Stretch>& stretches, size_t ranks) {
 }
 
 void ThinForALook(std::vector<trace::TrailSnapshot>& trails, size_t most) {
+  absl::btree_map<uint32_t, std::vector<const trace::TrailSnapshot*>> of_ranks;
+  for (const trace::TrailSnapshot& trail : trails) of_ranks[trail.origin.rank].push_back(&trail);
+  absl::btree_map<uint32_t, JobSteps> steps;
+  for (const auto& [rank, own] : of_ranks) steps[rank] = StepsOf(own);
   std::vector<std::optional<int64_t>> since;
   since.reserve(trails.size());
   std::optional<int64_t> earliest;  // also for those without collectives: what ranks waited for data
   for (const trace::TrailSnapshot& trail : trails) {
-    since.push_back(SinceNs(trail));
+    since.push_back(SinceNs(trail, steps[trail.origin.rank]));
     if (since.back()) earliest = std::min(earliest.value_or(*since.back()), *since.back());
   }
   for (size_t i = 0; i < trails.size(); ++i) {
     const int64_t lately = trails[i].taken_ns - ToNanos(kLately).value;
-    trace::Thin(trails[i], since[i].value_or(earliest.value_or(lately)), most);
+    const int64_t since_ns = since[i].value_or(earliest.value_or(lately));
+    if (since[i]) TellSteps(steps[trails[i].origin.rank], since_ns, trails[i]);
+    trace::Thin(trails[i], since_ns, most);
   }
 }
 

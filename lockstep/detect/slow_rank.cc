@@ -14,6 +14,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "lockstep/base/median.h"
+#include "lockstep/detect/rank_steps.h"
 #include "lockstep/detect/shared_work.h"
 
 namespace lockstep::detect {
@@ -22,6 +23,7 @@ namespace {
 // The rounds in parts of equal time. Who is slow is so in the newest three of them, and more than once in each: a
 // stall, a checkpoint of one rank, is something else.
 constexpr size_t kSpans = 4, kNewest = 3;
+constexpr double kBeyondChance = 4.5;       // deviations
 using Spans = std::array<int64_t, kSpans>;  // ns
 
 int64_t Sum(const Spans& spans) { return std::accumulate(spans.begin(), spans.end(), int64_t{0}); }
@@ -341,6 +343,7 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
   TakeWaitsOut(common, of_ranks);
   TakeGroupsOut(groups, of_ranks);
   const Spread spread = SpreadOf(of_ranks, whole);
+  const RankSteps steps(rounds);
   std::vector<std::pair<double, incident::Finding>> found;
   for (const auto& [rank, excess] : of_ranks) {
     const double share = ShareOf(excess.sum(), whole) - std::max(0.0, spread.middle);
@@ -351,13 +354,15 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
     const size_t since =
         SinceSpan([&](size_t span) { return excess.alone_ns[span] - excess.longest_ns[span]; }, whole, thresholds);
     if (since == kSpans) continue;
+    const int64_t since_ns = rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans);
+    if (steps.DeviationsOf(rank, since_ns) < kBeyondChance) continue;
     incident::Finding finding;
     finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
     finding.suspects = {incident::SuspectRank(RankId(rank))};
     finding.certain = log.doubt.empty();
     finding.probe = log.doubt;
     finding.price = PriceOf(excess, share, loss);
-    finding.since = Nanos{rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans)};
+    finding.since = Nanos{since_ns};
     finding.evidence = {
         fmt::format("{:.1f} % of the time rank {} was by itself for longer than the others before they met",
                     100 * share, rank),

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/median.h"
 #include "lockstep/detect/comm_slow.h"
+#include "lockstep/detect/job_steps.h"
 
 namespace lockstep::detect {
 namespace {
@@ -17,26 +18,46 @@ constexpr size_t kCandidates = 200;     // for the moment of the change
 constexpr double kMedianSpread = 1.25;  // the standard deviation of a median against that of a mean
 
 // What comes again and again: a collective of the largest communicator. Launches of one member, which tell the period
-// as well as those of all.
+// as well as those of all; by sequence.
 struct Beat {
   uint32_t communicator = 0, function = 0;
   std::vector<std::pair<int64_t, int64_t>> launches;  // sequence, wall time
 };
 
-Beat FindBeat(const trace::CommLog& log) {
+bool IsLaunch(const trace::CommOp& op) { return op.direction == trace::Direction::kCollective && op.created_ns >= 0; }
+
+// Half of the time lies between launches so far from each other, or farther.
+int64_t RestNs(const Beat& beat) {
+  std::vector<int64_t> rests;
+  for (size_t i = 1; i < beat.launches.size(); ++i)
+    rests.push_back(std::max<int64_t>(0, beat.launches[i].second - beat.launches[i - 1].second));
+  return MiddleOfSum(std::move(rests));
+}
+
+// As one of its ranks launched its collectives.
+JobSteps StepsOf(const trace::CommLog& log) {
+  std::vector<Met> all;
+  int rank = -1;
+  for (const trace::CommOp& op : log.ops) {
+    if (!IsLaunch(op)) continue;
+    if (rank < 0) rank = op.rank;
+    if (op.rank == rank) all.push_back({op.communicator, op.function, op.created_ns, op.bytes});
+  }
+  return FindJobSteps(std::move(all));
+}
+
+// Of those of which there are enough the one that rests for longest: once in a step.
+Beat FindBeat(const trace::CommLog& log, size_t enough) {
   // Communicator, function, magnitude of bytes, rank; whether it was seen to end: else the time may be the host's,
   // which runs ahead, not the device's.
   using Key = std::tuple<uint32_t, uint32_t, int, int, bool>;
-  const auto is_launch = [](const trace::CommOp& op) {
-    return op.direction == trace::Direction::kCollective && op.created_ns >= 0;
-  };
   const auto size_of = [&](const trace::CommOp& op) { return log.communicators[op.communicator].ranks.size(); };
   size_t largest = 0;
   for (const trace::CommOp& op : log.ops)
-    if (is_launch(op)) largest = std::max(largest, size_of(op));
+    if (IsLaunch(op)) largest = std::max(largest, size_of(op));
   std::map<Key, Beat> beats;
   for (const trace::CommOp& op : log.ops) {
-    if (!is_launch(op) || size_of(op) < largest) continue;
+    if (!IsLaunch(op) || size_of(op) < largest) continue;
     Beat& beat =
         beats[{op.communicator, op.function, static_cast<int>(std::bit_width(op.bytes)), op.rank, op.duration_ns >= 0}];
     beat.communicator = op.communicator;
@@ -44,9 +65,14 @@ Beat FindBeat(const trace::CommLog& log) {
     beat.launches.emplace_back(op.sequence, op.created_ns);
   }
   Beat best;
-  for (auto& [key, beat] : beats)
-    if (beat.launches.size() > best.launches.size()) best = std::move(beat);
-  std::sort(best.launches.begin(), best.launches.end());
+  int64_t longest_ns = 0;
+  for (auto& [key, beat] : beats) {
+    std::sort(beat.launches.begin(), beat.launches.end());
+    const int64_t rest_ns = beat.launches.size() < enough ? 0 : RestNs(beat);
+    if (rest_ns <= longest_ns) continue;
+    longest_ns = rest_ns;
+    best = std::move(beat);
+  }
   return best;
 }
 
@@ -119,9 +145,11 @@ size_t MomentOf(const std::vector<double>& periods, const Change& change) {
 }  // namespace
 
 std::vector<incident::Finding> FindTrend(const trace::CommLog& log, const CommThresholds& thresholds) {
-  const Beat beat = FindBeat(log);
+  const size_t least = thresholds.trend_steps;
+  if (StepsOf(log).size() < 2 * least) return {};  // lengths make all that comes in a step longer
+  const Beat beat = FindBeat(log, 2 * least + 1);
   const Periods periods = PeriodsOf(beat);
-  const size_t count = periods.log_ns.size(), least = thresholds.trend_steps;
+  const size_t count = periods.log_ns.size();
   if (count < 2 * least) return {};
   Change change;
   const size_t stride = 1 + (count - 2 * least) / kCandidates;

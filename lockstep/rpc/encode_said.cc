@@ -142,6 +142,8 @@ void Put(const control::CommunicationSeen& seen, FromAgent& wire) {
     for (const uint32_t one_of : trail.told_one_of) to->add_told_one_of(one_of);
     to->set_long_ns(trail.long_ns);
     for (const uint32_t one_of : trail.long_told_one_of) to->add_long_told_one_of(one_of);
+    for (const int64_t end_ns : trail.step_ends_ns) to->add_step_ends_ns(end_ns);
+    to->set_step_ns(trail.step_ns);
   }
 }
 
@@ -328,6 +330,8 @@ absl::StatusOr<control::Said> Get(const CommunicationSeen& wire) {
     trail.told_one_of.assign(from.told_one_of().begin(), from.told_one_of().end());
     trail.long_ns = from.long_ns();
     trail.long_told_one_of.assign(from.long_told_one_of().begin(), from.long_told_one_of().end());
+    trail.step_ends_ns.assign(from.step_ends_ns().begin(), from.step_ends_ns().end());
+    trail.step_ns = from.step_ns();
     seen.trails.push_back(std::move(trail));
   }
   return seen;

@@ -114,6 +114,8 @@ TEST(Encode, TrailsArriveWhole) {
   trail.told_one_of = {8, 1};
   trail.long_ns = 5;
   trail.long_told_one_of = {2, 1};
+  trail.step_ends_ns = {100, 200};
+  trail.step_ns = 90;
   const control::CommunicationSeen seen = Sent(control::CommunicationSeen{EpochId(3), {trail, trail}});
   EXPECT_EQ(seen.epoch, EpochId(3));
   ASSERT_EQ(seen.trails.size(), 2u);
@@ -134,6 +136,8 @@ TEST(Encode, TrailsArriveWhole) {
   EXPECT_EQ(arrived.told_one_of, trail.told_one_of);
   EXPECT_EQ(arrived.long_ns, trail.long_ns);
   EXPECT_EQ(arrived.long_told_one_of, trail.long_told_one_of);
+  EXPECT_EQ(arrived.step_ends_ns, trail.step_ends_ns);
+  EXPECT_EQ(arrived.step_ns, trail.step_ns);
 
   FromAgent wire = Encode(control::CommunicationSeen{EpochId(3), {trail}});
   wire.mutable_communication_seen()->mutable_trails(0)->set_origin("of another version");

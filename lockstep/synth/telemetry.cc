@@ -15,6 +15,7 @@ using FaultKind = TelemetryFaultKind;
 constexpr int64_t kNever = -1;
 constexpr double kMost = 1e5;  // seconds, and factors
 constexpr int64_t kWarmUpSteps = 5;
+constexpr int kMostLayers = 10'000;
 constexpr double kEvaluationSpread = 0.3;
 
 bool NeedsPeer(FaultKind kind) {
@@ -60,6 +61,8 @@ absl::Status TelemetryShape::Validate() const {
   for (const auto& [name, value] :
        {std::pair{"ports", ports}, {"ranks per host", ranks_per_host}, {"microbatches", microbatches}})
     if (value < 1) return InvalidArgument("{} must be at least 1, found {}", name, value);
+  if (sharded_layers < 0 || sharded_layers > kMostLayers)
+    return InvalidArgument("sharded layers must be 0 to {}, found {}", kMostLayers, sharded_layers);
   LS_RETURN_IF_ERROR(CheckTimes({{"forward", forward.value},
                                  {"backward", backward.value},
                                  {"optimizer", optimizer.value},
@@ -225,7 +228,7 @@ void Telemetry::Job::Work(size_t index, Seconds seconds) {
   const Seconds now = SinceBegin(rank.now);
   double factor = chance_.Spread(shape_.jitter);
   Seconds pause{0};
-  const auto computes = static_cast<double>(2 * shape_.microbatches + 1);
+  const auto computes = static_cast<double>(2 * shape_.microbatches * std::max(1, shape_.sharded_layers) + 1);
   for (const TelemetryFault& fault : faults_) {
     if (!fault.IsOn(now)) continue;
     const bool own = static_cast<size_t>(fault.rank) == index;
@@ -243,18 +246,38 @@ void Telemetry::Job::Microbatch(int stage, const Compute& compute) {
   const std::vector<size_t>& ranks = of_stage_[static_cast<size_t>(stage)];
   const int from = compute.forward ? stage - 1 : stage + 1, to = compute.forward ? stage + 1 : stage - 1;
   const auto exists = [&](int other) { return other >= 0 && other < shape_.layout.pp; };
+  const Seconds seconds = compute.forward ? shape_.forward : shape_.backward;
   for (const size_t rank : ranks) {
     if (exists(from)) Receive(rank, compute);
-    Work(rank, (compute.forward ? shape_.forward : shape_.backward) * length_[ranks_[rank].replica]);
+    if (shape_.sharded_layers == 0) Work(rank, seconds * length_[ranks_[rank].replica]);
   }
+  if (shape_.sharded_layers > 0) WorkOnShards(stage, compute.forward, seconds * (1.0 / shape_.sharded_layers));
   const uint8_t of_context = compute.forward ? LS_ALL_GATHER : LS_REDUCE_SCATTER;
   for (const auto& [kind, function] :
        {std::pair<Kind, uint8_t>{kTensor, LS_ALL_REDUCE}, {kContext, of_context}, {kExpert, LS_ALL_TO_ALL}})
-    for (const size_t group : of_kind_[kind])
-      if (const size_t first = groups_[group].members.front(); std::binary_search(ranks.begin(), ranks.end(), first))
-        Collective(groups_[group], function, shape_.activations);
+    OfStage(stage, kind, function, shape_.activations);
   if (exists(to))
     for (const size_t rank : ranks) Send(rank, compute);
+}
+
+// What belongs to no layer, as the embedding, is gathered first and reduced last.
+void Telemetry::Job::WorkOnShards(int stage, bool forward, Seconds of_layer) {
+  const int layers = shape_.sharded_layers;
+  const Bytes layer{shape_.gradients.value / (layers + 2)}, others{2 * layer.value};
+  if (forward) OfStage(stage, kData, LS_ALL_GATHER, others);
+  for (int i = 0; i < layers; ++i) {
+    OfStage(stage, kData, LS_ALL_GATHER, layer);
+    for (const size_t rank : of_stage_[static_cast<size_t>(stage)])
+      Work(rank, of_layer * length_[ranks_[rank].replica]);
+    if (!forward) OfStage(stage, kData, LS_REDUCE_SCATTER, layer);
+  }
+  if (!forward) OfStage(stage, kData, LS_REDUCE_SCATTER, others);
+}
+
+void Telemetry::Job::OfStage(int stage, Kind kind, uint8_t function, Bytes bytes) {
+  const std::vector<size_t>& ranks = of_stage_[static_cast<size_t>(stage)];
+  for (const size_t group : of_kind_[kind])
+    if (std::ranges::binary_search(ranks, groups_[group].members.front())) Collective(groups_[group], function, bytes);
 }
 
 void Telemetry::Job::Gradients() {
@@ -267,10 +290,12 @@ void Telemetry::Job::Gradients() {
       const ls_record in = Launch(rank, kWorld, LS_ALL_REDUCE, Bytes{4});
       Stick(rank, &in);
     }
-  all(kData, LS_REDUCE_SCATTER, shape_.gradients);
-  all(kWorld, LS_ALL_REDUCE, Bytes{4});
+  const bool sharded = shape_.sharded_layers > 0;
+  const bool in_one = sharded && shape_.layout.Size(Dimension::kDpCp) == shape_.layout.WorldSize();
+  if (!sharded) all(kData, LS_REDUCE_SCATTER, shape_.gradients);
+  all(in_one ? kData : kWorld, LS_ALL_REDUCE, Bytes{4});
   for (size_t rank = 0; rank < ranks_.size(); ++rank) Work(rank, shape_.optimizer);
-  all(kData, LS_ALL_GATHER, shape_.gradients);
+  if (!sharded) all(kData, LS_ALL_GATHER, shape_.gradients);
 }
 
 }  // namespace lockstep::synth

@@ -4,10 +4,12 @@
 // A rank runs its pipeline schedule (1F1B): receives, computes, all-reduces over its tensor-parallel group, gathers
 // keys and values over its context-parallel group (backward: reduces theirs), exchanges tokens where there are experts,
 // sends; then reduces gradients over its data-parallel group, which those that share a context are of too, all ranks
-// agree on their norm, and parameters are gathered. Collectives end once all have come and their slowest edge has
-// carried its share: rings over all ports of a rank (or trees). Inside of a host no network has a part in them, so
-// there are no messages to tell of. Deterministic in (shape, faults, seed). Not thread-safe. Cost: about 0.2 us per
-// record.
+// agree on their norm, and parameters are gathered. Where these are sharded in layers, each layer's are gathered before
+// it computes and its gradients reduced behind it, and what belongs to no layer is so once in a microbatch; where the
+// group is the whole job, all of that, and the norm, is of one communicator. Collectives end once all have come and
+// their slowest edge has carried its share: rings over all ports of a rank (or trees). Inside of a host no network has
+// a part in them, so there are no messages to tell of. Deterministic in (shape, faults, seed). Not thread-safe. Cost:
+// about 0.2 us per record.
 //
 //   LS_ASSIGN_OR_RETURN(Telemetry job, Telemetry::Create({.layout = {.tp = 8, .dp = 16}}, faults, 1));
 //   job.Run(Seconds{10});
@@ -38,6 +40,7 @@ struct TelemetryShape {
   double jitter = 0.01;             // of every computation: its logarithm has this standard deviation
   Bytes activations{64 << 20};      // of a microbatch: what is all-reduced, exchanged and sent on
   Bytes gradients{512 << 20};       // of a rank
+  int sharded_layers = 0;           // parameters are sharded in so many, as FSDP and ZeRO-3 do; 0: they aren't
   double port_bytes_per_s = 25e9;   // of the network
   double host_bytes_per_s = 300e9;  // inside of a host
   bool trees = false;               // data-parallel collectives go over trees

@@ -55,12 +55,14 @@ class Telemetry::Job {
   void Step();
   void BeginStep();
   void Microbatch(int stage, const Compute& compute);
+  void WorkOnShards(int stage, bool forward, Seconds of_layer);
   void Gradients();
   void PauseAll(Seconds seconds, double spread);
   void Work(size_t rank, Seconds seconds);
   void Receive(size_t rank, const Compute& compute);
   void Send(size_t rank, const Compute& compute);
 
+  void OfStage(int stage, Kind kind, uint8_t function, Bytes bytes);  // its groups' collective
   void Collective(const Group& group, uint8_t function, Bytes bytes);
   bool Hinder(const Group& group, uint8_t function, Bytes bytes);
   void LoseMessage(const Group& group, uint8_t function, Bytes bytes, size_t from);

@@ -84,6 +84,21 @@ TEST(Telemetry, RanksShareContexts) {
             (std::map<std::string, int>{{"all_gather", 3 * steps}, {"reduce_scatter", 3 * steps}}));
 }
 
+// Each microbatch gathers what belongs to no layer and its layers forward, these again backward, and reduces all.
+TEST(Telemetry, RanksShareParameters) {
+  const TelemetryShape shape{.layout = {.dp = 4}, .microbatches = 2, .sharded_layers = 3};
+  const trace::CommLog log = trace::JoinTrails(Snapshots(shape));
+  std::map<std::string, std::map<std::string, int>> functions;  // of rank 1, by group
+  for (const trace::CommOp& op : log.ops)
+    if (op.rank == 1) ++functions[log.communicators[op.communicator].description][log.functions[op.function]];
+  const int steps = functions["data parallel"]["all_reduce"];
+  EXPECT_GT(steps, 2);
+  EXPECT_EQ(
+      functions,
+      (std::map<std::string, std::map<std::string, int>>{
+          {"data parallel", {{"all_gather", 14 * steps}, {"reduce_scatter", 8 * steps}, {"all_reduce", steps}}}}));
+}
+
 // All but waiting: what a rank that computes as long as all others, and waits in a pipeline, did by itself.
 TEST(Telemetry, WaitingForAMessageIsNotBeingByOneself) {
   const trace::CommLog log = trace::JoinTrails(Snapshots({.layout = {.dp = 2, .pp = 4}, .jitter = 0}));

@@ -50,6 +50,10 @@ struct TrailSnapshot {
   std::vector<uint32_t> told_one_of;  // by communicator, of so many collectives that ended (Thin); empty: all are
   int64_t long_ns = 0;                // before few of them, a step's first say, the rank was by itself for so long:
   std::vector<uint32_t> long_told_one_of;  // one of so many of those. 0 and empty: there are none
+  // When steps ended, or several in a row, ascending, and what that takes, as all records of the rank tell it: those
+  // that are left may not. Empty: nobody looked.
+  std::vector<int64_t> step_ends_ns;
+  int64_t step_ns = 0;
 
   std::string host() const;
   // When its first communicator was made: with host and pid, which come again, what tells processes apart.

@@ -65,6 +65,7 @@ class Joiner {
     log_.ops.reserve(records);
     log_.transfers.reserve(records);  // what is not used is never touched
     for (const TrailSnapshot& trail : trails_) NoteToldOneOf(trail);
+    for (const TrailSnapshot& trail : trails_) NoteSteps(trail);
     for (const TrailSnapshot& trail : trails_) NoteBegun(trail);
     for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
     TellElsewhere();
@@ -171,6 +172,13 @@ class Joiner {
       raise(trail.told_one_of, communicator.told_one_of);
       raise(trail.long_told_one_of, communicator.long_told_one_of);
     }
+  }
+
+  void NoteSteps(const TrailSnapshot& trail) {
+    if (trail.step_ends_ns.empty() || (!log_.step_ends_ns.empty() && trail.step_ns <= log_.step_ns)) return;
+    log_.step_ns = trail.step_ns;
+    log_.step_ends_ns.clear();
+    for (const int64_t end_ns : trail.step_ends_ns) log_.step_ends_ns.push_back(Wall(trail, end_ns));
   }
 
   // Members that have fewer of a communicator's collectives tell of more than others do.

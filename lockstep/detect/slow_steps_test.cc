@@ -1,0 +1,85 @@
+// Whoever is slow is so in more steps than chance allows, however many collectives a step has.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/detect/comm_hang.h"
+#include "lockstep/detect/comm_slow.h"
+#include "lockstep/detect/look_back.h"
+#include "lockstep/detect/telemetry_job.h"
+#include "lockstep/trace/trails.h"
+
+namespace lockstep::detect {
+namespace {
+
+using incident::Finding;
+using testing::ElementsAre;
+
+CommDiagnosis Diagnose(std::vector<trace::TrailSnapshot> snapshots, bool live) {
+  if (live) ThinForALook(snapshots, 150);
+  return DiagnoseCommunication(trace::JoinTrails(std::move(snapshots)));
+}
+
+// One microbatch in a step.
+synth::TelemetryShape Replicas(int ranks, double step_s, int sharded_layers = 0) {
+  return {.layout = {.dp = ranks},
+          .microbatches = 1,
+          .forward = Seconds{step_s / 3},
+          .backward = Seconds{2 * step_s / 3},
+          .sharded_layers = sharded_layers};
+}
+
+TEST(SlowSteps, AreNoDrawsOfLengths) {
+  struct Case {
+    int ranks;
+    double step_s;
+    int sharded_layers;
+    uint64_t seed;
+  };
+  for (const Case& one : {Case{4, 1, 0, 7}, Case{4, 1, 0, 13}, Case{4, 4, 0, 12}, Case{4, 8, 0, 19}, Case{4, 4, 24, 8},
+                          Case{4, 8, 24, 3}, Case{4, 8, 24, 9}, Case{16, 4, 24, 15}, Case{32, 12, 24, 1}}) {
+    const auto job = Take(Replicas(one.ranks, one.step_s, one.sharded_layers), "lengths:factor=0.3", 150, one.seed);
+    for (const bool live : {false, true}) {
+      const CommDiagnosis diagnosis = Diagnose(job, live);
+      EXPECT_TRUE(diagnosis.findings.empty()) << one.ranks << " " << one.step_s << " " << TextOf(diagnosis.findings);
+    }
+  }
+}
+
+TEST(SlowSteps, AreTheSlowRanksWhereParametersAreSharded) {
+  for (const double step_s : {1.0, 5.0})
+    for (const bool live : {false, true}) {
+      const auto job = Take(Replicas(16, step_s, 24), "slow_rank:rank=5,factor=1.3 lengths:factor=0.03", 150);
+      const std::vector<Finding> findings = Diagnose(job, live).findings;
+      ASSERT_EQ(findings.size(), 1u) << step_s << TextOf(findings);
+      EXPECT_THAT(NamesOf(findings[0]), ElementsAre("5"));
+      EXPECT_TRUE(findings[0].certain);
+    }
+}
+
+// Its ranks meet evenly, and nothing that carries anything comes once in a step: another rank is slow in each.
+TEST(SlowSteps, AreToldOfOneReplicaToo) {
+  for (const auto& [tp, pp] : {std::pair{8, 2}, {8, 1}, {4, 4}}) {
+    const synth::TelemetryShape shape{
+        .layout = {.tp = tp, .pp = pp}, .microbatches = 16, .forward = Seconds{0.3}, .backward = Seconds{0.6}};
+    for (const bool live : {false, true}) {
+      const CommDiagnosis diagnosis = Diagnose(Take(shape, "rotating:factor=1.5", 200), live);
+      EXPECT_TRUE(diagnosis.findings.empty()) << tp << " " << pp << TextOf(diagnosis.findings);
+    }
+  }
+}
+
+// A trend is one of steps: in a few of them there are hundreds of layers.
+TEST(SlowSteps, AreNoTrendWhereTheyAreFew) {
+  for (const uint64_t seed : {1, 4}) {
+    const auto job = Take(Replicas(32, 12, 24), "lengths:factor=0.15", 150, seed);
+    const CommDiagnosis diagnosis = Diagnose(job, false);
+    EXPECT_TRUE(diagnosis.findings.empty()) << TextOf(diagnosis.findings);
+  }
+  const auto job = Take(Replicas(8, 1, 24), "everybody:factor=1.3,from=100", 200);
+  const std::vector<Finding> findings = Diagnose(job, false).findings;
+  ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
+  EXPECT_EQ(findings[0].syndrome, incident::Syndrome::kJobSlow);
+}
+
+}  // namespace
+}  // namespace lockstep::detect
