@@ -74,6 +74,7 @@ CircleOrder CircleOrders::Of(const std::vector<int>& circle) const {
   CircleOrder order{true, {}};
   std::set<int> behind;  // have not launched what others wait in
   const auto look = [&](int rank, const CommOp& op) {
+    if (!std::ranges::binary_search(circle, rank)) return;
     if (!HasLaunched(rank, op)) behind.insert(rank);
     order.as_before = order.as_before && IsAsBefore(rank, op);
   };

@@ -18,7 +18,7 @@ struct CircleOrder {
 
 class CircleOrders {
  public:
-  // What is given must outlive it. `circles`: of FindCircles.
+  // What is given must outlive it. `circles`: of FindCircles, or FindOpenCircles.
   CircleOrders(const Standing& standing, const Waits& waits, const std::vector<std::vector<int>>& circles);
   CircleOrder Of(const std::vector<int>& circle) const;
 

@@ -71,4 +71,18 @@ std::vector<Finding> FindingsOfCircles(const Standing& standing, const Waits& wa
   return findings;
 }
 
+std::vector<Finding> FindingsOfOpenCircles(const Standing& standing, const Waits& waits,
+                                           const LazyDepartures& departures) {
+  const std::vector<std::vector<int>> circles = FindOpenCircles(waits);
+  const CircleOrders orders(standing, waits, circles);
+  std::vector<Finding> findings;
+  for (const std::vector<int>& ranks : circles) {
+    const CircleOrder order = orders.Of(ranks);
+    if (order.as_before) continue;
+    findings.push_back(FindingOf(standing, waits, departures, ranks, order));
+    findings.back().certain = false;
+  }
+  return findings;
+}
+
 }  // namespace lockstep::detect

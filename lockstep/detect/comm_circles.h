@@ -14,5 +14,9 @@ namespace lockstep::detect {
 // `all_wait`: every rank that told something waits.
 std::vector<incident::Finding> FindingsOfCircles(const Standing& standing, const Waits& waits,
                                                  const LazyDepartures& departures, bool all_wait);
+// Of circles that stay, whatever ranks outside of them do that they wait for, too: never certain, for a rank that goes
+// on beside what it waits in may yet launch what others wait in.
+std::vector<incident::Finding> FindingsOfOpenCircles(const Standing& standing, const Waits& waits,
+                                                     const LazyDepartures& departures);
 
 }  // namespace lockstep::detect

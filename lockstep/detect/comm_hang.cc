@@ -70,6 +70,7 @@ class Finder {
       AddTo(findings, FindingsOfCircles(standing_, waits_, departures_, AllWait({})));
       const auto nobody = [&] { return findings.empty() && mismatched.empty(); };
       if (nobody()) NameStuckOps(false, findings);
+      if (nobody() && !silent.empty()) AddTo(findings, FindingsOfOpenCircles(standing_, waits_, departures_));
       NameTheSilent(silent, findings);
       if (nobody()) TellOfSomebody(findings);
       if (nobody()) NameStuckOps(true, findings);

@@ -69,6 +69,27 @@ TEST(CommHang, OfThoseLeftInAnOpTheWayToWhoHeardLeastIsNamed) {
   EXPECT_FALSE(finding.certain);
 }
 
+// Rank 0 launched one more than rank 1, which waits for it elsewhere: they wait whatever rank 3 does.
+TEST(CommHang, ACircleBesideARankThatToldNothingIsNamed) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3}), pair = job.AddGroup({0, 1});
+  job.Collectives(world, 0, 1, 1);
+  job.Collectives(pair, 0, 1, 2);
+  job.Collectives(pair, 1, 1, 1);
+  for (const int rank : {1, 2}) job.Collectives(world, rank, 1, 2);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 2U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kDeadlock);
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+  EXPECT_THAT(diagnosis.findings[0].evidence,
+              ElementsAre(HasSubstr("rank 0 waits in all_reduce 2 of communicator 1 for rank 1"),
+                          HasSubstr("ranks 1, 2 wait in all_reduce 2 of communicator 0 for ranks 0, 3")));
+  EXPECT_THAT(RanksOf(diagnosis.findings[1].suspects), ElementsAre(3));
+  job.Collectives(pair, 1, 1, 2);
+  ASSERT_EQ(job.Diagnose().findings.size(), 1U) << "rank 1 may have both under way";
+  EXPECT_THAT(Named(job.Diagnose()), ElementsAre(3));
+}
+
 // Their hosts run ahead, so all have launched it.
 TEST(CommHang, WhoseDeviceHasNotComeIsNamed) {
   Job job;

@@ -14,12 +14,13 @@ namespace {
 using trace::CommOp;
 using trace::Direction;
 
-// Strongly connected components of the graph rank → the wait it is in → the ranks behind: Tarjan's algorithm, with a
-// stack of its own. Those of several ranks are circles. Waits are nodes, so that what many ranks are in is gone through
+// Strongly connected components of the graph rank → the wait it is in → ranks behind: Tarjan's algorithm, with a stack
+// of its own. Those of several ranks are circles. Waits are nodes, so that what many ranks are in is gone through
 // once.
 class Components {
  public:
-  explicit Components(const Waits& waits) : waits_(waits) {
+  // `behind`: which of them.
+  Components(const Waits& waits, std::vector<int> Wait::* behind) : waits_(waits), behind_(behind) {
     for (const Wait& wait : waits.all())
       for (const int rank : wait.in)
         if (!index_.contains(rank)) Visit(rank);
@@ -35,7 +36,7 @@ class Components {
 
   std::optional<Node> Edge(const Frame& frame) const {
     if (frame.node < 0) {
-      const std::vector<int>& behind = waits_.all()[static_cast<size_t>(-1 - frame.node)].behind;
+      const std::vector<int>& behind = waits_.all()[static_cast<size_t>(-1 - frame.node)].*behind_;
       return frame.next < behind.size() ? std::optional<Node>(behind[frame.next]) : std::nullopt;
     }
     const Wait* wait = waits_.Of(static_cast<int>(frame.node));
@@ -85,6 +86,7 @@ class Components {
   }
 
   const Waits& waits_;
+  std::vector<int> Wait::* const behind_;
   int next_index_ = 0;
   std::unordered_map<Node, int> index_, low_;
   std::vector<Node> stack_;
@@ -101,7 +103,7 @@ Waits::Waits(const Standing& standing) : standing_(standing), silent_(NoReport(s
     size_t wait = waits_.size();
     if (op->direction == Direction::kCollective)
       wait = collectives.emplace(std::tuple(op->communicator, op->sequence), wait).first->second;
-    if (wait == waits_.size()) waits_.push_back({op, {}, {}, 0, false, false, {}, {}});
+    if (wait == waits_.size()) waits_.push_back({op, {}, {}, {}, 0, false, false, {}, {}});
     waits_[wait].in.push_back(rank);
     wait_of_[rank] = wait;
   }
@@ -122,6 +124,8 @@ void Waits::LookBehind(Wait& wait) {
       wait.in.push_back(member);  // by its counters: what it told of the op is lost
     } else {
       wait.behind.push_back(member);
+      const bool told = place.counted || place.enqueued != Place::kNone;
+      if (told && place.enqueued < op.sequence) wait.yet_to_launch.push_back(member);
     }
   }
   std::sort(wait.in.begin(), wait.in.end());
@@ -135,9 +139,11 @@ void Waits::LookAtTransfers(Wait& wait) {
   for (const CommOp* op : all) {
     if (op->peer < 0)
       LookForUnknown(*op, wait);
-    else if (IsBehind(*op, wait))
+    else if (IsBehind(*op, wait)) {
       wait.behind.push_back(op->peer);
-    else {
+      if (standing_.Counterpart(*op) == nullptr && standing_.PeerHasLaunched(*op) == false)
+        wait.yet_to_launch.push_back(op->peer);
+    } else {
       wait.together.push_back(op);
       continue;
     }
@@ -231,7 +237,7 @@ bool Waits::IsNotThere(const CommOp& send) const {
 }
 
 std::vector<std::vector<int>> FindCircles(const Waits& waits) {
-  const Components components(waits);
+  const Components components(waits, &Wait::behind);
   std::vector<std::vector<int>> closed;
   for (const std::vector<int>& ranks : components.several()) {
     const bool stays = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
@@ -243,6 +249,10 @@ std::vector<std::vector<int>> FindCircles(const Waits& waits) {
     if (stays) closed.push_back(ranks);
   }
   return closed;
+}
+
+std::vector<std::vector<int>> FindOpenCircles(const Waits& waits) {
+  return Components(waits, &Wait::yet_to_launch).several();
 }
 
 }  // namespace lockstep::detect

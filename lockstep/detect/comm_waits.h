@@ -14,11 +14,12 @@ namespace lockstep::detect {
 // What ranks can be in, and the ranks that are not in it yet. Of transfers that run together it is all of them.
 struct Wait {
   const trace::CommOp* op;
-  std::vector<int> in;      // ranks
-  std::vector<int> behind;  // members, whom those wait for
-  size_t ended = 0;         // members that have ended it
-  bool somebody = false;    // those wait for ranks, too, that are not known
-  bool guessed = false;     // that those wait for the ranks behind: the ends of these may be launched, or not needed
+  std::vector<int> in;             // ranks
+  std::vector<int> behind;         // members, whom those wait for
+  std::vector<int> yet_to_launch;  // of these: surely have not launched it, nor the other end of it
+  size_t ended = 0;                // members that have ended it
+  bool somebody = false;           // those wait for ranks, too, that are not known
+  bool guessed = false;  // that those wait for the ranks behind: the ends of these may be launched, or not needed
   // Transfers of it: whose peer is behind or not known, and those that are there on both sides.
   std::vector<const trace::CommOp*> apart, together;
 };
@@ -59,5 +60,7 @@ class Waits {
 
 // Sets of two ranks or more, ascending, that wait for each other directly or through others, and for nobody else.
 std::vector<std::vector<int>> FindCircles(const Waits& waits);
+// The same of ranks that have yet to launch what the others wait in; they may wait for ranks outside, too.
+std::vector<std::vector<int>> FindOpenCircles(const Waits& waits);
 
 }  // namespace lockstep::detect

@@ -60,7 +60,7 @@ TEST_F(HangUnseen, AllInOneCollectiveAreStalledAtTheHangLimit) {
   EXPECT_EQ(verdict_.findings.front().syndrome, Syndrome::kStalled);
 }
 
-// It may be what the job is for: evaluation on one rank, a save, a download of what it trains on.
+// It may be what the job is for: evaluation on one rank, a save. A download that brings nothing for so long is no work.
 TEST_F(HangUnseen, WhileARankOutsideWorksNothingIsCertain) {
   for (const Conduct conduct : {Conduct::kEvaluates, Conduct::kSaves}) {
     Hang(conduct);

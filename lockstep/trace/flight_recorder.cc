@@ -17,6 +17,7 @@
 #include "lockstep/trace/dump.h"
 #include "lockstep/trace/dump_files.h"
 #include "lockstep/trace/dump_moments.h"
+#include "lockstep/trace/group_counts.h"
 #include "lockstep/trace/overrun_rings.h"
 #include "lockstep/trace/unknown_members.h"
 
@@ -89,7 +90,7 @@ class Collector {
     const uint64_t unreadable = unreadable_, without_peer = without_peer_;
     batch_of_.clear();
     id_of_.clear();
-    kinds_.clear();
+    counts_ = GroupCounts(At(dump, "pg_status"));
     std::set<int64_t> records;
     bool some_ended = false;
     ToldMoment told;
@@ -102,7 +103,8 @@ class Collector {
     rings_.Take(rank, dump, records, !some_ended);
     const bool open_alone = !some_ended && LacksEnded(records, dump);
     DumpMoment moment = MomentOf(written_ns, told.Ns());
-    if (open_alone) EndBatches(records, At(dump, "pg_status"));
+    if (open_alone) EndBatches(records);
+    if (LacksUnderWay()) rings_.LacksUnderWay(rank);
     destroyed_.Drop(rank, id_of_, log_);
     if (!entries.empty() && unreadable_ - unreadable == entries.size())
       return InvalidArgument("none of its {} entries tells its process group and number", entries.size());
@@ -146,11 +148,6 @@ class Collector {
   // Communicator and both numbers: alike only for what is launched together.
   using Batch = std::tuple<uint32_t, int64_t, int64_t>;
   static constexpr Batch kEnded{UINT32_MAX, -1, -1};
-
-  // What a dump tells to have been launched in a group: the newest numbers.
-  struct Kinds {
-    int64_t collectives = 0, transfers = 0;
-  };
 
   // Of the dump that is being read.
   DumpMoment MomentOf(int64_t written_ns, int64_t dumped_ns) {
@@ -280,9 +277,7 @@ class Collector {
     const bool is_transfer = BooleanAt(entry, "is_p2p", false) || ends_transfers || ParseTransfer(function).has_value();
     if (function == "coalesced" && collective >= 0 && EndBatch(batch, op.state, is_transfer)) return;
     op.sequence = is_transfer ? transfer : collective;
-    Kinds& kinds = kinds_[id];
-    kinds.collectives = std::max(kinds.collectives, collective);
-    kinds.transfers = std::max(kinds.transfers, transfer);
+    counts_.Take(id, collective, transfer);
     if (is_transfer) {
       FindPeer(function, op);
     } else if (op.sequence < 0) {
@@ -334,12 +329,12 @@ class Collector {
     if (HasGaps(records)) return true;
     const Json& status = At(dump, "pg_status");
     return status.is_object() && std::any_of(status.begin(), status.end(), [](const Json& counts) {
-             return CountAt(counts, "last_completed_collective") > 0;
+             return GroupCounts::NumberAt(counts, "last_completed_collective") > 0;
            });
   }
 
   // Where what has ended is left out, so is the end of a batch, and what was launched in it stays `scheduled`.
-  void EndBatches(const std::set<int64_t>& records, const Json& status) {
+  void EndBatches(const std::set<int64_t>& records) {
     const size_t begin = log_.ops.size() - batch_of_.size();
     for (size_t first = 0, next = 0; first < batch_of_.size(); first = next) {
       while (next < batch_of_.size() && batch_of_[next] == batch_of_[first]) ++next;
@@ -348,20 +343,25 @@ class Collector {
       const bool is_transfer = last.direction != Direction::kCollective, several = next - first > 1;
       const bool left_out = !records.contains(last.order + 1), at_end = last.order == *records.rbegin();
       if (is_transfer && (!left_out || last.sequence < 0)) continue;  // none of a batch: its state is its own
-      const std::optional<bool> counted = IsCounted(last, At(status, std::to_string(id_of_[first])), id_of_[first]);
-      if (!counted.value_or(left_out && (several || (is_transfer && !at_end)))) continue;
-      log_.unseen = log_.unseen || (!counted && (at_end || !several));
+      const std::optional<int64_t> ended = counts_.Ended(id_of_[first], is_transfer);
+      if (!(ended ? last.sequence <= *ended : left_out && (several || (is_transfer && !at_end)))) continue;
+      log_.unseen = log_.unseen || (!ended && (at_end || !several));
       for (size_t i = first; i < next; ++i) log_.ops[begin + i].state = OpState::kCompleted;
     }
   }
 
-  // By the counters of its group, an op has ended. Null: they don't tell, for they are of the last collective or
-  // transfer, and the number may be of the other kind.
-  std::optional<bool> IsCounted(const CommOp& op, const Json& counts, int64_t id) const {
-    const Kinds& kinds = kinds_.at(id);
-    const int64_t ended = CountAt(counts, "last_completed_collective");
-    const int64_t others = op.direction == Direction::kCollective ? kinds.transfers : kinds.collectives;
-    return ended > others || (ended == 0 && others == 0) ? std::optional(op.sequence <= ended) : std::nullopt;
+  // By the counters, what was launched in a group before all that is told of it has not ended either.
+  bool LacksUnderWay() const {
+    std::map<std::pair<int64_t, bool>, const CommOp*> firsts;  // by group, and whether it is a transfer
+    for (size_t i = 0; i < id_of_.size(); ++i) {
+      const CommOp& op = log_.ops[log_.ops.size() - id_of_.size() + i];
+      const CommOp*& first = firsts[{id_of_[i], op.direction != Direction::kCollective}];
+      if (first == nullptr || op.sequence < first->sequence) first = &op;
+    }
+    return std::ranges::any_of(firsts, [&](const auto& known) {
+      const std::optional<int64_t> ended = counts_.Ended(known.first.first, known.first.second);
+      return ended && known.second->state != OpState::kCompleted && known.second->sequence > *ended + 1;
+    });
   }
 
   // pg_status numbers groups as the process made them; pg_config names them. Names count up in the same order, which
@@ -387,20 +387,15 @@ class Collector {
       if (name == name_of_id.end() || !groups_.contains(name->second)) continue;
       const uint32_t communicator = CommunicatorOf(name->second, "");
       if (destroyed_.IsDestroyed(communicator, rank, WholeNumber<int64_t>(id).value_or(-1))) continue;
-      log_.counts.push_back({communicator, rank, CountAt(counts, "last_enqueued_collective"),
-                             CountAt(counts, "last_completed_collective")});
+      log_.counts.push_back({communicator, rank, GroupCounts::NumberAt(counts, "last_enqueued_collective"),
+                             GroupCounts::NumberAt(counts, "last_completed_collective")});
     }
-  }
-
-  // Numbers begin at 1, and torch says -1 of none yet. -1: not told.
-  static int64_t CountAt(const Json& counts, const char* key) {
-    return At(counts, key).is_number_integer() ? std::max<int64_t>(0, IntegerAt(counts, key, -1)) : -1;
   }
 
   CommLog log_;
   std::vector<Batch> batch_of_;        // the ops of the dump that is being read
   std::vector<int64_t> id_of_;         // their groups' ids
-  std::map<int64_t, Kinds> kinds_;     // by the groups' ids
+  GroupCounts counts_;                 // the same
   std::map<int, DumpMoment> moments_;  // by rank
   DestroyedGroups destroyed_;
   OverrunRings rings_;

@@ -543,16 +543,46 @@ TEST_F(FlightRecorder, WhereCountersTellOfMoreUnderWayThanTheDumpItIsOverwritten
     EXPECT_TRUE(Read()->unseen) << EntriesOf(other);
     EXPECT_THAT(Read()->blind_spot, HasSubstr("what 1 rank(s), 0 the first of them"));
   }
-  // In a ring that has something that has ended, too.
-  Write("rank_0", R"({"pg_config": {"0": {"ranks": "[0, 1]"}, "1": {"ranks": "[0, 1]"}},
-      "pg_status": {"0": {"last_enqueued_collective": 9, "last_completed_collective": 8},
-                    "1": {"last_enqueued_collective": 3, "last_completed_collective": 1}},
-      "entries": [
+}
+
+// Rank 0, of which group 1's third and last collective has not ended. `second`: that the second has. `entries` of it.
+std::string DumpOfTwoGroups(bool second, const char* entries) {
+  return fmt::format(R"({{"pg_config": {{"0": {{"ranks": "[0, 1]"}}, "1": {{"ranks": "[0, 1]"}}}},
+      "pg_status": {{"0": {{"last_enqueued_collective": 9, "last_completed_collective": 8}},
+                     "1": {{"last_enqueued_collective": 3, "last_completed_collective": {}}}}},
+      "entries": [{}]}})",
+                     second ? 2 : 1, entries);
+}
+
+// By counters of transfers, too, where they are known to be: then no collective has so high a number.
+TEST_F(FlightRecorder, WhereCountersTellOfMoreTransfersUnderWayTheyAreOverwritten) {
+  Write("rank_1", Uncounted(Ring(0, 2)));  // of another length: these are dumps of what is under way alone
+  const auto lacks = [&](int collective, int ended) {
+    Write("rank_0", CountedDump({{17, collective, 8, "recv 0<-1", "scheduled"}}, 8, ended));
+    return Read()->unseen;
+  };
+  EXPECT_TRUE(lacks(0, 6)) << "of 7";
+  EXPECT_FALSE(lacks(0, 7)) << "it tells all";
+  EXPECT_TRUE(lacks(5, 6));
+  EXPECT_FALSE(lacks(6, 6)) << "it may be the sixth collective that has ended";
+}
+
+TEST_F(FlightRecorder, WhatCountersTellOfIsOverwrittenInTheRingsOfOtherGroups) {
+  constexpr char kThird[] = R"(
     {"record_id": 9, "pg_id": 0, "process_group": ["0", ""], "collective_seq_id": 8, "profiling_name": "nccl:barrier",
      "state": "completed"},
     {"record_id": 10, "pg_id": 1, "process_group": ["1", ""], "collective_seq_id": 3, "profiling_name": "nccl:barrier",
-     "state": "scheduled"}]})");
-  EXPECT_TRUE(Read()->unseen);
+     "state": "scheduled"})";
+  Write("rank_0", DumpOfTwoGroups(false, kThird));
+  EXPECT_TRUE(Read()->unseen) << "the second: in a ring that has something that has ended";
+  Write("rank_0", DumpOfTwoGroups(true, kThird));
+  EXPECT_FALSE(Read()->unseen) << "it tells all";
+  constexpr char kNone[] = R"(
+    {"record_id": 11, "pg_id": 0, "process_group": ["0", ""], "collective_seq_id": 9, "profiling_name": "nccl:barrier",
+     "state": "scheduled"})";
+  Write("rank_0", DumpOfTwoGroups(true, kNone));
+  Write("rank_1", Uncounted(Ring(0, 2)));  // of one length with it, as are dumps of what is under way alone
+  EXPECT_TRUE(Read()->unseen) << "nothing of the group is left";
 }
 
 TEST_F(FlightRecorder, SaysWhatIsWrong) {

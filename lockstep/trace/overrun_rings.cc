@@ -36,25 +36,14 @@ bool TellsAllUnderWay(const Json& dump) {
   });
 }
 
-// Ranks that by their counters launched what has neither ended nor is told. Counters may lag behind: what was launched
-// before one that has ended has ended, too.
-std::set<int> ThatLost(const CommLog& log) {
-  std::map<std::pair<uint32_t, int>, const CommOp*> firsts;  // that are told, by communicator and rank
-  for (const CommCount& count : log.counts)
-    if (count.completed >= 0 && count.enqueued > count.completed) firsts[{count.communicator, count.rank}] = nullptr;
-  for (const CommOp& op : log.ops) {
-    const auto known = firsts.find({op.communicator, op.rank});
-    if (known == firsts.end()) continue;
-    const CommOp*& first = known->second;
-    if (first == nullptr || op.sequence < first->sequence) first = &op;
-  }
+// Ranks that by their counters have something under way in a group of which nothing is told.
+std::set<int> ThatTellNothing(const CommLog& log) {
+  std::set<std::pair<uint32_t, int>> told;  // communicator and rank
+  for (const CommOp& op : log.ops) told.emplace(op.communicator, op.rank);
   std::set<int> ranks;
-  for (const CommCount& count : log.counts) {
-    const auto known = firsts.find({count.communicator, count.rank});
-    if (known == firsts.end() || known->second == nullptr) continue;
-    const CommOp& first = *known->second;
-    if (first.state != OpState::kCompleted && first.sequence > count.completed + 1) ranks.insert(count.rank);
-  }
+  for (const CommCount& count : log.counts)
+    if (count.completed >= 0 && count.enqueued > count.completed && !told.contains({count.communicator, count.rank}))
+      ranks.insert(count.rank);
   return ranks;
 }
 
@@ -76,8 +65,9 @@ void OverrunRings::Take(int rank, const Json& dump, const std::set<int64_t>& rec
 }
 
 std::set<int> OverrunRings::Ranks(const CommLog& log) const {
-  std::set<int> ranks;
-  std::ranges::set_intersection(ThatLost(log), begin_above_0_, std::inserter(ranks, ranks.end()));
+  std::set<int> lack = ThatTellNothing(log), ranks;
+  lack.insert(lack_.begin(), lack_.end());
+  std::ranges::set_intersection(lack, begin_above_0_, std::inserter(ranks, ranks.end()));
   if (!lacks_ && shortest_ == longest_) ranks.insert(open_.begin(), open_.end());
   return ranks;
 }

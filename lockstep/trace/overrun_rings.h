@@ -21,6 +21,8 @@ class OverrunRings {
  public:
   // `records`: what the dump of a rank has. `none_ended`: of what it tells.
   void Take(int rank, const Json& dump, const std::set<int64_t>& records, bool none_ended);
+  // By the counters of a rank, something is under way that was launched before all that it tells of the group.
+  void LacksUnderWay(int rank) { lack_.insert(rank); }
   // The ranks of which ops may be overwritten that have not ended. `log`: of all dumps, with the counters of groups
   // without transfers.
   std::set<int> Ranks(const CommLog& log) const;
@@ -28,6 +30,7 @@ class OverrunRings {
  private:
   std::set<int> begin_above_0_;
   std::set<int> open_;          // of them, whose dumps may be such
+  std::set<int> lack_;          // whose counters tell so, whatever their dumps begin with
   size_t longest_ = 0;          // of all dumps
   size_t shortest_ = SIZE_MAX;  // of those that begin above record 0
   bool lacks_ = false;          // one has gaps: what has ended is left out
