@@ -113,6 +113,22 @@ const Case kWrapped[] = {{"worker", {.kind = FaultKind::kWorker, .dp = 0, .stage
 INSTANTIATE_TEST_SUITE_P(Interleaved, InAPipeline,
                          testing::Combine(testing::Values(synth::JobShape{.vpp = 2, .microbatches = 8, .steps = 8}),
                                           testing::ValuesIn(kWrapped)));
+// Of two stages nothing but the times of segments tells which are of forward and which of backward passes.
+const Case kWrappedTwice[] = {
+    {"worker", {.kind = FaultKind::kWorker, .dp = 0, .stage = 1, .factor = 1.3}},
+    {"transient",
+     {.kind = FaultKind::kTransientWorker, .dp = 1, .stage = 0, .factor = 1.6, .first_step = 3, .last_step = 6}},
+    {"stage", {.kind = FaultKind::kStage, .stage = 1, .factor = 1.3}},
+    {"link", {.kind = FaultKind::kLink, .dp = 0, .stage = 0, .seconds{0.1}}},
+    {"very_slow_link", {.kind = FaultKind::kLink, .dp = 1, .stage = 0, .seconds{0.25}}, 0.07},
+    {"loading", {.kind = FaultKind::kDataLoading, .dp = 0, .seconds{0.3}}},
+    {"fabric", {.kind = FaultKind::kFabric, .factor = 20, .first_step = 4, .last_step = 6}}};
+INSTANTIATE_TEST_SUITE_P(
+    InterleavedOfTwo, InAPipeline,
+    testing::Combine(testing::Values(synth::JobShape{.dp = 2, .pp = 2, .vpp = 2, .microbatches = 8, .steps = 10},
+                                     synth::JobShape{.dp = 4, .pp = 2, .vpp = 2, .microbatches = 16, .steps = 10},
+                                     synth::JobShape{.dp = 2, .pp = 2, .vpp = 3, .microbatches = 8, .steps = 10}),
+                     testing::ValuesIn(kWrappedTwice)));
 const Case kFewRanks[] = {{"stage", {.kind = FaultKind::kStage, .stage = 1, .factor = 1.4}},
                           {"link", {.kind = FaultKind::kLink, .stage = 0, .seconds{0.2}}}};
 INSTANTIATE_TEST_SUITE_P(OnePipeline, InAPipeline,
@@ -122,6 +138,7 @@ INSTANTIATE_TEST_SUITE_P(OnePipeline, InAPipeline,
 TEST(AHealthyPipeline, HasNothingToBeNamed) {
   for (const synth::JobShape& shape : {synth::JobShape{.microbatches = 8, .steps = 8},
                                        synth::JobShape{.dp = 1, .pp = 2, .microbatches = 6, .steps = 8},
+                                       synth::JobShape{.dp = 4, .pp = 2, .vpp = 2, .microbatches = 8, .steps = 8},
                                        synth::JobShape{.vpp = 2, .microbatches = 8, .steps = 8}}) {
     const auto [rows, files] = BothWays(shape, {});
     EXPECT_NEAR(files.slowdown, rows.slowdown, 0.002);
