@@ -6,6 +6,7 @@
 
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/report.h"
+#include "lockstep/explain/test_job.h"
 #include "lockstep/explain/unsettled.h"
 #include "lockstep/synth/job.h"
 #include "lockstep/synth/pipeline_files.h"
@@ -152,6 +153,17 @@ TEST(PipelineFiles, WithoutSequenceNumbersTellAsMuch) {
   EXPECT_NEAR(files.slowdown, rows.slowdown, 0.01);
   ASSERT_EQ(files.causes.size(), 1U);
   EXPECT_EQ(files.causes[0].suspects, rows.causes.at(0).suspects);
+}
+
+// So few do not tell that chunks wrap around two stages.
+TEST(PipelineFiles, OfOneStepDoNotNameAllRanksOfAStage) {
+  const Fault loading{.kind = FaultKind::kDataLoading, .dp = 0, .seconds{0.3}};
+  const Fault slow{.kind = FaultKind::kWorker, .dp = 0, .stage = 1, .factor = 1.3};
+  synth::JobShape shape{.dp = 1, .pp = 2, .vpp = 2, .microbatches = 8, .steps = 1};
+  EXPECT_EQ(TextOf(BothWays(shape, {loading}).second.causes), "data_loading 0");
+  shape.dp = 2;
+  EXPECT_EQ(TextOf(BothWays(shape, {loading}).second.causes), "data_loading 0");
+  EXPECT_THAT(TextOf(BothWays(shape, {slow}).second.causes), testing::StartsWith("worker 2"));
 }
 
 // Until 2024 no kernel told with whom it communicated.

@@ -163,12 +163,25 @@ class Worker {
 
 }  // namespace
 
+// Of segments that are taken for alike and are not, all ranks of a stage would take longer than what is usual of them,
+// which no more than half can: then those are slow that take longer than the others.
+void LeaveOutAllOfAStage(std::vector<std::vector<std::optional<SlowLanes>>>& slow, size_t stage) {
+  std::vector<double> slowest;
+  for (const auto& of_dp : slow)
+    slowest.push_back(of_dp[stage] && of_dp[stage]->always ? std::ranges::max(of_dp[stage]->ratios) : 1);
+  const double usual = LowerMedian(slowest);
+  for (size_t dp = 0; dp < slow.size(); ++dp)
+    if (slowest[dp] > 1 && slowest[dp] < kSlower * usual) slow[dp][stage].reset();
+}
+
 SlowWorkers::SlowWorkers(const Passes& passes)
     : usual_spread_(passes.job().pp == 1 ? SpreadOfLanes(passes) : 0), slow_(static_cast<size_t>(passes.job().dp)) {
   const std::vector<bool> held_up = FindHeldUp(passes);
   for (int dp = 0; dp < passes.job().dp; ++dp)
     for (int stage = 0; stage < passes.job().pp; ++stage)
       slow_[static_cast<size_t>(dp)].push_back(Worker(passes, dp, stage, held_up).Find(usual_spread_));
+  for (int stage = 0; stage < passes.job().pp && passes.OfSegments(); ++stage)
+    LeaveOutAllOfAStage(slow_, static_cast<size_t>(stage));
 }
 
 }  // namespace lockstep::explain
