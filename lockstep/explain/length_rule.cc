@@ -79,16 +79,28 @@ std::vector<double> LengthsOfLanes(const Passes& passes) {
   return lengths;
 }
 
+// Of a few lanes in a row the deviation of all tells little: a few lengths may be many times as long as most. But as
+// they grow longer they become rarer at least as fast as the others of the upper quarter do: exponentially, in
+// logarithms.
+double LongestInTail(const Others::Summary& others, size_t lanes) {
+  constexpr size_t kFew = 8;
+  constexpr double kSurely = 4.5;  // 1 % of jobs have one that is longer: exp(-kSurely)
+  if (lanes > kFew || others.count == 0) return 0;
+  return others.upper +
+         others.tail * (kSurely + std::log(static_cast<double>(others.count))) / static_cast<double>(lanes);
+}
+
 // How long microbatches of a worker's lanes may be by chance. All of them: by how its steps vary, and those of most
 // workers. Some: by how all other lanes of the job do, by those too that lie far off, for these are the ones that lie
 // furthest off; what stands out here and there, each for itself.
 double LongestByChance(const Passes& passes, int dp, const SlowLanes& slow, double usual_spread, const Others& others) {
   if (slow.always) return 1 + ByChance(std::max(usual_spread, SpreadOfLanes(passes, dp)), slow.lanes.size());
-  const auto [median, deviation] = others.Without(slow.lanes);
   constexpr double kSurely = 4.5;  // standard deviations of the mean of a run: any of them may be the longest
-  const double by_chance =
-      slow.in_a_row ? kSurely * deviation / std::sqrt(static_cast<double>(slow.lanes.size())) : ByChance(deviation, 1);
-  return std::exp(std::max(0.0, median) + by_chance);
+  const Others::Summary of_others = others.Without(slow.lanes);
+  const size_t lanes = slow.in_a_row ? slow.lanes.size() : 1;
+  const double by_chance = slow.in_a_row ? kSurely * of_others.deviation / std::sqrt(static_cast<double>(lanes))
+                                         : ByChance(of_others.deviation, 1);
+  return std::exp(std::max(std::max(0.0, of_others.median) + by_chance, LongestInTail(of_others, lanes)));
 }
 
 // How long they are there: most of them, and of a run, which a few that are very long are not, their mean too.
