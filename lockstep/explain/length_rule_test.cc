@@ -15,6 +15,7 @@ using synth::Fault;
 using synth::FaultKind;
 using synth::JobShape;
 using testing::Contains;
+using testing::Not;
 
 // Pareto's, cut off at the tenfold: of one in fifty it is eightfold or more.
 double Length(std::mt19937_64& random) {
@@ -49,6 +50,33 @@ TEST(LengthsWithALongTail, AreNoSlowWorkers) {
       named += causes.size() > 1 ? 1 : 0;
     }
   EXPECT_LE(named, jobs / 36);
+}
+
+// One in seven is three times as long: by what most do nothing varies.
+TEST(LengthsOfWhichMostAreAlike, AreNoSlowWorkers) {
+  for (const auto& [dp, steps] : {std::pair(8, 20), std::pair(32, 12)})
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      const JobShape shape{.dp = dp, .pp = 1, .microbatches = 1, .steps = steps};
+      std::mt19937_64 random(seed);
+      std::vector<Fault> faults;
+      for (int each = 0; each < dp; ++each)
+        for (int step = 0; step < steps; ++step)
+          if (random() % 7 == 0)
+            faults.push_back(
+                {.kind = FaultKind::kTransientWorker, .dp = each, .factor = 3, .first_step = step, .last_step = step});
+      EXPECT_EQ(TextOf(CausesOf(synth::Generate(shape, faults, seed).value(), shape)), "sequence_length")
+          << dp << " ranks, " << steps << " steps, seed " << seed;
+    }
+}
+
+// Whole steps of several microbatches, all as much longer: of lengths each would have its own.
+TEST(StepsInWhichRanksAreSlow, AreNoLengthsIfAllMicrobatchesAreSlowAlike) {
+  const JobShape shape{.dp = 4, .pp = 1, .microbatches = 4, .steps = 20};
+  std::vector<Fault> faults;
+  for (int dp = 0; dp < shape.dp; ++dp)
+    faults.push_back(
+        {.kind = FaultKind::kTransientWorker, .dp = dp, .factor = 2, .first_step = 4 * dp, .last_step = 4 * dp + 2});
+  EXPECT_THAT(NamesOf(CausesOf(synth::Generate(shape, faults, 1).value(), shape)), Not(Contains("sequence_length")));
 }
 
 // Longer than the tail can be. But where one of its own lengths is tenfold, that step outweighs the rest.
