@@ -65,5 +65,43 @@ TEST(OnABusyMachine, NoiseLeavesWhatMostStepsSay) {
     }
 }
 
+// A worker that was mended, and then all take longer: what most ranks do alike is the job's pace, and nobody was held
+// up.
+TEST(AfterAMend, AJobWhoseStepsGrowHasASlowWorkerBeforeItOnly) {
+  constexpr double kSlower = 1.3, kGrown = 1.2;
+  for (const int dp : {2, 3, 4, 16})
+    for (const int steps : {8, 20}) {
+      const JobShape shape{.dp = dp, .pp = 1, .microbatches = 4, .steps = steps};
+      const int mended = steps * 3 / 4;
+      std::vector<Fault> faults{
+          {.kind = FaultKind::kTransientWorker, .dp = 1, .factor = kSlower, .first_step = 0, .last_step = mended - 1}};
+      for (int each = 0; each < dp; ++each)
+        faults.push_back({.kind = FaultKind::kTransientWorker,
+                          .dp = each,
+                          .factor = kGrown,
+                          .first_step = mended,
+                          .last_step = steps - 1});
+      const std::vector<Cause> causes = CausesOf(synth::Generate(shape, faults, 1).value(), shape);
+      EXPECT_EQ(TextOf(causes), "transient_worker 1") << dp << " ranks, " << steps << " steps";
+      ASSERT_FALSE(causes.empty());
+      EXPECT_EQ(causes[0].suspects[0].first_step, 0);
+      EXPECT_EQ(causes[0].suspects[0].last_step, mended - 1);
+    }
+}
+
+// Of three or four ranks most may be held up at once: not all, and that tells.
+TEST(OnABusyMachine, WhoIsAlwaysSlowIsSoWhereMostOthersAreHeldUp) {
+  for (const int dp : {3, 4}) {
+    const JobShape shape{.dp = dp, .pp = 1, .microbatches = 4, .steps = 8};
+    std::vector<Fault> faults{{.kind = FaultKind::kWorker, .dp = 1, .factor = kSlow}};
+    for (int each = 2; each < dp; ++each)
+      for (const int step : {3, 7}) faults.push_back(HeldUp(each, step));
+    const std::vector<Cause> causes = CausesOf(synth::Generate(shape, faults, 1).value(), shape);
+    ASSERT_FALSE(causes.empty());
+    EXPECT_STREQ(CauseName(causes[0].kind), "worker") << dp;
+    EXPECT_EQ(causes[0].suspects[0].dp, 1) << dp;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::explain

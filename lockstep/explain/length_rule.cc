@@ -45,7 +45,7 @@ enum class Which : uint8_t { kAll, kEven, kOdd };
 class LengthsOn {
  public:
   LengthsOn(const Passes& passes, int pass, int stage, Which which = Which::kAll)
-      : passes_(passes), ops_(passes.microbatches()) {
+      : passes_(passes), pass_(pass), stage_(stage), ops_(passes.microbatches()) {
     for (const uint32_t op : passes.Ops(pass, stage)) {
       const trace::JobOp& one = passes.job().ops[op];
       if (one.microbatch < 0) continue;
@@ -61,10 +61,12 @@ class LengthsOn {
       if (passes_.Has(op, lane)) sum += passes_.Relative(op, lane), ++count;
     return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / count;
   }
+  double InLane(size_t lane) const { return passes_.InLane(pass_, stage_, lane); }
   int microbatches() const { return static_cast<int>(ops_.size()); }
 
  private:
   const Passes& passes_;
+  const int pass_, stage_;
   std::vector<std::vector<uint32_t>> ops_;  // by microbatch
 };
 
@@ -79,16 +81,28 @@ std::vector<double> LengthsOfLanes(const Passes& passes) {
   return lengths;
 }
 
+// Of a few lanes in a row the deviation of all tells little: a few lengths may be many times as long as most. But as
+// they grow longer they become rarer at least as fast as the others of the upper quarter do: exponentially, in
+// logarithms.
+double LongestInTail(const Others::Summary& others, size_t lanes) {
+  constexpr size_t kFew = 8;
+  constexpr double kSurely = 3.5;  // 3 % of jobs have one that is longer: exp(-kSurely)
+  if (lanes > kFew || others.count == 0) return 0;
+  return others.upper +
+         others.tail * (kSurely + std::log(static_cast<double>(others.count))) / static_cast<double>(lanes);
+}
+
 // How long microbatches of a worker's lanes may be by chance. All of them: by how its steps vary, and those of most
 // workers. Some: by how all other lanes of the job do, by those too that lie far off, for these are the ones that lie
 // furthest off; what stands out here and there, each for itself.
 double LongestByChance(const Passes& passes, int dp, const SlowLanes& slow, double usual_spread, const Others& others) {
   if (slow.always) return 1 + ByChance(std::max(usual_spread, SpreadOfLanes(passes, dp)), slow.lanes.size());
-  const auto [median, deviation] = others.Without(slow.lanes);
   constexpr double kSurely = 4.5;  // standard deviations of the mean of a run: any of them may be the longest
-  const double by_chance =
-      slow.in_a_row ? kSurely * deviation / std::sqrt(static_cast<double>(slow.lanes.size())) : ByChance(deviation, 1);
-  return std::exp(std::max(0.0, median) + by_chance);
+  const Others::Summary of_others = others.Without(slow.lanes);
+  const size_t lanes = slow.in_a_row ? slow.lanes.size() : 1;
+  const double by_chance = slow.in_a_row ? kSurely * of_others.deviation / std::sqrt(static_cast<double>(lanes))
+                                         : ByChance(of_others.deviation, 1);
+  return std::exp(std::max(std::max(0.0, of_others.median) + by_chance, LongestInTail(of_others, lanes)));
 }
 
 // How long they are there: most of them, and of a run, which a few that are very long are not, their mean too.
@@ -152,6 +166,7 @@ Lengths SharedLengths(const Passes& passes, const SlowWorkers& workers) {
 struct Pairs {
   std::vector<double> a, b;
   std::vector<double> beside_pace;  // a, at a pace of 1
+  std::vector<double> beside_lane;  // a, of what its lane takes; of one microbatch a step, of what is usual
 };
 
 Pairs PairsOf(const Passes& passes, const LengthsOn& a, const LengthsOn& b, const Lanes& lanes) {
@@ -165,6 +180,8 @@ Pairs PairsOf(const Passes& passes, const LengthsOn& a, const LengthsOn& b, cons
     pairs.a.push_back(first * passes.Pace(lane));
     pairs.b.push_back(second * passes.Pace(lane));
     pairs.beside_pace.push_back(first);
+    const double of_lane = a.microbatches() == 1 ? 1 : a.InLane(lane);
+    pairs.beside_lane.push_back(of_lane > 0 ? first / of_lane : 1);
   }
   return pairs;
 }
@@ -175,6 +192,19 @@ double Alike(const Pairs& pairs) {
   const double by_ranks = RankCorrelation(pairs.a, pairs.b);
   if (by_ranks >= kSameLength || pairs.a.size() < kEnough) return by_ranks;
   return std::max(by_ranks, RobustCorrelation(pairs.a, pairs.b));
+}
+
+// Most microbatches are alike, so that for a robust look there is noise at most, but a few of many workers are longer:
+// how forward and backward of theirs correlate. Empty: they are too few workers; each may be slow for itself.
+std::vector<double> AlikeWhereFewAreLong(const std::vector<Pairs>& in_workers) {
+  constexpr size_t kMany = 3, kOf = 3;  // so many, and one of so many
+  constexpr double kFar = 3;            // times what most vary by
+  std::vector<double> alike;
+  for (const Pairs& pairs : in_workers)
+    if (Deviation(pairs.beside_lane) >= std::max(kUnevenLengths, kFar * Variation(pairs.beside_lane)))
+      alike.push_back(Correlation(pairs.a, pairs.b));
+  if (alike.size() < kMany || kOf * alike.size() < in_workers.size()) alike.clear();
+  return alike;
 }
 
 // Mean length of the microbatches of each lane set.
@@ -328,8 +358,12 @@ std::vector<Remedy> FindSequenceLengths(const Passes& passes, const SlowWorkers&
     }
   }
   const double variation = Median(variations);
-  if (variation < kUnevenLengths) return {};
-  for (const Pairs& pairs : in_workers) correlations.push_back(Alike(pairs));
+  for (size_t i = 0; i < in_workers.size() && variation >= kUnevenLengths; ++i)
+    correlations.push_back(Alike(in_workers[i]));
+  // With several stages the others tell.
+  const bool few = job.pp == 1 && (variation < kUnevenLengths || Median(correlations) < kSameLength);
+  if (few) correlations = AlikeWhereFewAreLong(in_workers);
+  if (few ? correlations.empty() : variation < kUnevenLengths) return {};
   for (size_t stage = 1; stage < forward.size(); ++stage) {
     across.push_back(Alike(PairsOf(passes, forward[stage - 1], forward[stage], AllLanes(job))));
   }
@@ -337,8 +371,9 @@ std::vector<Remedy> FindSequenceLengths(const Passes& passes, const SlowWorkers&
   if (!across.empty() && Median(across) < kSameLength) return {};
   Remedy remedy = EvenLengths(passes, workers, variation);
   remedy.cause.kind = CauseKind::kSequenceLength;
-  remedy.cause.evidence = {fmt::format("by {:.0f} % (robust standard deviation{})", 100 * variation,
-                                       passes.OfSegments() ? "" : " of forward")};
+  remedy.cause.evidence = {few ? std::string("most are alike, a few are longer on many ranks")
+                               : fmt::format("by {:.0f} % (robust standard deviation{})", 100 * variation,
+                                             passes.OfSegments() ? "" : " of forward")};
   if (!only_stages)
     remedy.cause.evidence.insert(
         remedy.cause.evidence.begin(),

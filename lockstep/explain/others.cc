@@ -18,6 +18,8 @@ Others::Others(const std::vector<double>& values) : place_(values.size(), kNone)
     place_[sorted_[place].second] = place;
     mean_ += sorted_[place].first / static_cast<double>(sorted_.size());
   }
+  from_.assign(sorted_.size() + 1, 0);
+  for (size_t place = sorted_.size(); place-- > 0;) from_[place] = from_[place + 1] + sorted_[place].first;
   for (const auto& [value, index] : sorted_) squares_ += (value - mean_) * (value - mean_);
 }
 
@@ -33,14 +35,20 @@ Others::Summary Others::Without(const std::vector<size_t>& indices) const {
   }
   if (gone.size() == sorted_.size()) return {};
   std::sort(gone.begin(), gone.end());
-  const auto nth = [&](size_t place) {
-    for (const size_t one : gone) place += one <= place ? 1 : 0;
-    return sorted_[place].first;
+  const auto place_of = [&](size_t nth) {
+    for (const size_t one : gone) nth += one <= nth ? 1 : 0;
+    return nth;
   };
-  const size_t count = sorted_.size() - gone.size();
+  const auto nth = [&](size_t number) { return sorted_[place_of(number)].first; };
+  const size_t count = sorted_.size() - gone.size(), upper = count - (count + 3) / 4, begin = place_of(upper);
+  double in_tail = from_[begin];
+  for (const size_t one : gone) in_tail -= one > begin ? sorted_[one].first : 0;
   const double mean = sum / static_cast<double>(count);
-  return {(nth((count - 1) / 2) + nth(count / 2)) / 2,
-          std::sqrt(std::max(0.0, squares / static_cast<double>(count) - mean * mean))};
+  return {.median = (nth((count - 1) / 2) + nth(count / 2)) / 2,
+          .deviation = std::sqrt(std::max(0.0, squares / static_cast<double>(count) - mean * mean)),
+          .count = count,
+          .upper = sorted_[begin].first,
+          .tail = std::max(0.0, in_tail / static_cast<double>(count - upper) - sorted_[begin].first)};
 }
 
 }  // namespace lockstep::explain

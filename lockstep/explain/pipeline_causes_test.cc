@@ -6,6 +6,7 @@
 
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/report.h"
+#include "lockstep/explain/test_job.h"
 #include "lockstep/explain/unsettled.h"
 #include "lockstep/synth/job.h"
 #include "lockstep/synth/pipeline_files.h"
@@ -113,6 +114,22 @@ const Case kWrapped[] = {{"worker", {.kind = FaultKind::kWorker, .dp = 0, .stage
 INSTANTIATE_TEST_SUITE_P(Interleaved, InAPipeline,
                          testing::Combine(testing::Values(synth::JobShape{.vpp = 2, .microbatches = 8, .steps = 8}),
                                           testing::ValuesIn(kWrapped)));
+// Of two stages nothing but the times of segments tells which are of forward and which of backward passes.
+const Case kWrappedTwice[] = {
+    {"worker", {.kind = FaultKind::kWorker, .dp = 0, .stage = 1, .factor = 1.3}},
+    {"transient",
+     {.kind = FaultKind::kTransientWorker, .dp = 1, .stage = 0, .factor = 1.6, .first_step = 3, .last_step = 6}},
+    {"stage", {.kind = FaultKind::kStage, .stage = 1, .factor = 1.3}},
+    {"link", {.kind = FaultKind::kLink, .dp = 0, .stage = 0, .seconds{0.1}}},
+    {"very_slow_link", {.kind = FaultKind::kLink, .dp = 1, .stage = 0, .seconds{0.25}}, 0.07},
+    {"loading", {.kind = FaultKind::kDataLoading, .dp = 0, .seconds{0.3}}},
+    {"fabric", {.kind = FaultKind::kFabric, .factor = 20, .first_step = 4, .last_step = 6}}};
+INSTANTIATE_TEST_SUITE_P(
+    InterleavedOfTwo, InAPipeline,
+    testing::Combine(testing::Values(synth::JobShape{.dp = 2, .pp = 2, .vpp = 2, .microbatches = 8, .steps = 10},
+                                     synth::JobShape{.dp = 4, .pp = 2, .vpp = 2, .microbatches = 16, .steps = 10},
+                                     synth::JobShape{.dp = 2, .pp = 2, .vpp = 3, .microbatches = 8, .steps = 10}),
+                     testing::ValuesIn(kWrappedTwice)));
 const Case kFewRanks[] = {{"stage", {.kind = FaultKind::kStage, .stage = 1, .factor = 1.4}},
                           {"link", {.kind = FaultKind::kLink, .stage = 0, .seconds{0.2}}}};
 INSTANTIATE_TEST_SUITE_P(OnePipeline, InAPipeline,
@@ -122,6 +139,7 @@ INSTANTIATE_TEST_SUITE_P(OnePipeline, InAPipeline,
 TEST(AHealthyPipeline, HasNothingToBeNamed) {
   for (const synth::JobShape& shape : {synth::JobShape{.microbatches = 8, .steps = 8},
                                        synth::JobShape{.dp = 1, .pp = 2, .microbatches = 6, .steps = 8},
+                                       synth::JobShape{.dp = 4, .pp = 2, .vpp = 2, .microbatches = 8, .steps = 8},
                                        synth::JobShape{.vpp = 2, .microbatches = 8, .steps = 8}}) {
     const auto [rows, files] = BothWays(shape, {});
     EXPECT_NEAR(files.slowdown, rows.slowdown, 0.002);
@@ -135,6 +153,17 @@ TEST(PipelineFiles, WithoutSequenceNumbersTellAsMuch) {
   EXPECT_NEAR(files.slowdown, rows.slowdown, 0.01);
   ASSERT_EQ(files.causes.size(), 1U);
   EXPECT_EQ(files.causes[0].suspects, rows.causes.at(0).suspects);
+}
+
+// So few do not tell that chunks wrap around two stages.
+TEST(PipelineFiles, OfOneStepDoNotNameAllRanksOfAStage) {
+  const Fault loading{.kind = FaultKind::kDataLoading, .dp = 0, .seconds{0.3}};
+  const Fault slow{.kind = FaultKind::kWorker, .dp = 0, .stage = 1, .factor = 1.3};
+  synth::JobShape shape{.dp = 1, .pp = 2, .vpp = 2, .microbatches = 8, .steps = 1};
+  EXPECT_EQ(TextOf(BothWays(shape, {loading}).second.causes), "data_loading 0");
+  shape.dp = 2;
+  EXPECT_EQ(TextOf(BothWays(shape, {loading}).second.causes), "data_loading 0");
+  EXPECT_THAT(TextOf(BothWays(shape, {slow}).second.causes), testing::StartsWith("worker 2"));
 }
 
 // Until 2024 no kernel told with whom it communicated.

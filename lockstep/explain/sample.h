@@ -9,6 +9,7 @@
 namespace lockstep::explain {
 
 double Mean(const std::vector<double>& values);
+double Deviation(const std::vector<double>& values);  // the standard deviation
 // spread: the median distance from the median, times this: the standard deviation, if they are normal.
 inline constexpr double kNormal = 1.4826;
 struct Center {

@@ -1,8 +1,12 @@
 #include "lockstep/explain/slow_lanes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
+
+#include "lockstep/base/select.h"
+#include "lockstep/explain/sample.h"
 
 namespace lockstep::explain {
 namespace {
@@ -25,11 +29,46 @@ std::pair<size_t, size_t> HighestRun(const std::vector<double>& values, double l
   return best;
 }
 
+// Of both passes, by the time that they take.
+double Slowness(const Passes& passes, int stage, size_t lane) {
+  double sum = 0, weight = 0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const double usual = passes.Usual(pass, stage);
+    sum += usual * passes.InLane(pass, stage, lane);
+    weight += usual;
+  }
+  return weight == 0 ? 1 : sum / weight;
+}
+
+// [lane]: its step may have more of a pace because some workers were held up, for the quicker ones have not half of it.
+// If all take as much longer it is the job that does. Of two workers nobody can tell.
+std::vector<bool> FindHeldUp(const Passes& passes) {
+  const trace::TracedJob& job = passes.job();
+  std::vector<bool> held_up(job.lanes.size(), true);
+  if (job.dp * job.pp <= 2) return held_up;
+  const std::vector<uint32_t>& first = job.graph.first_lane;
+  std::vector<double> quicker;  // by step: a quarter of the workers take less
+  for (size_t set = 0; set < job.steps.size(); ++set) {
+    std::vector<double> own;
+    for (size_t lane = first[set]; lane < first[set + 1]; ++lane)
+      for (int stage = 0; stage < job.pp; ++stage) own.push_back(Slowness(passes, stage, lane) * passes.Pace(lane));
+    if (!own.empty()) SelectNth(own, (own.size() - 1) / 4);
+    quicker.push_back(own.empty() ? 1 : own[(own.size() - 1) / 4]);
+  }
+  const double usual = Median(quicker);
+  for (size_t set = 0; set < job.steps.size(); ++set)
+    for (size_t lane = first[set]; lane < first[set + 1]; ++lane)
+      held_up[lane] = quicker[set] < usual * (1 + passes.Pace(lane)) / 2;
+  return held_up;
+}
+
 class Worker {
  public:
-  Worker(const Passes& passes, int dp, int stage) : passes_(passes), stage_(stage), lanes_(passes.LanesOf(dp)) {
+  // held_up: by lane.
+  Worker(const Passes& passes, int dp, int stage, const std::vector<bool>& held_up)
+      : passes_(passes), held_up_(held_up), stage_(stage), lanes_(passes.LanesOf(dp)) {
     slowness_.reserve(lanes_.size());
-    for (const size_t lane : lanes_) slowness_.push_back(Slowness(lane));
+    for (const size_t lane : lanes_) slowness_.push_back(Slowness(passes, stage, lane));
   }
 
   std::optional<SlowLanes> Find(double usual_spread) const {
@@ -60,19 +99,38 @@ class Worker {
     return {Above(1 + excess / 4, first, last), false, true, {}};
   }
 
-  // In all steps but a few of those that tell. On a busy machine the others may be held up in a step: then a worker
-  // that takes as long as ever looks like them, and that step does not tell.
+  // In all steps but a few of those that tell.
   bool IsAlways(double excess) const {
     const auto all = static_cast<double>(lanes_.size());
-    double slow = 0, silent = 0;
+    Lanes slow, maybe_silent;  // places in lanes_
     for (size_t i = 0; i < lanes_.size(); ++i) {
       if (slowness_[i] > 1 + excess / 4)
-        ++slow;
-      else if (slowness_[i] * passes_.Pace(lanes_[i]) > 1 + excess / 2)
-        ++silent;
+        slow.push_back(i);
+      else if (Own(i) > 1 + excess / 2 && held_up_[lanes_[i]])
+        maybe_silent.push_back(i);
     }
-    return slow > kAllSteps * (all - (silent <= kSilent * all ? silent : 0));
+    const auto slow_in = static_cast<double>(slow.size());
+    if (slow_in > kAllSteps * all) return true;
+    if (slow_in <= kAllSteps * (all - kSilent * all)) return false;
+    const double silent = SilentOf(maybe_silent, slow);
+    return silent <= kSilent * all && slow_in > kAllSteps * (all - silent);
   }
+
+  // On a busy machine the others may be held up in a step: then a worker that takes as long as ever looks like them,
+  // and that step does not tell. If what it takes changes with the pace of the steps, that is the pace of the job.
+  double SilentOf(const Lanes& maybe, const Lanes& slow) const {
+    constexpr double kNoise = 0.03;
+    std::vector<double> own, beside_others;  // in logarithms, where it is slow
+    for (const size_t i : slow) own.push_back(std::log(Own(i))), beside_others.push_back(std::log(slowness_[i]));
+    const double spread = Deviation(own);
+    if (spread > 2 * Deviation(beside_others) + kNoise / 2) return 0;
+    const double as_ever = Median(own);
+    return static_cast<double>(std::ranges::count_if(
+        maybe, [&](size_t i) { return std::abs(std::log(Own(i)) - as_ever) <= std::max(kNoise, 3 * spread); }));
+  }
+
+  // Beside what is usual, whatever the pace of the step.
+  double Own(size_t i) const { return slowness_[i] * passes_.Pace(lanes_[i]); }
 
   // Where it is slower than that.
   Lanes Above(double level, size_t first = 0, size_t last = std::numeric_limits<size_t>::max()) const {
@@ -96,18 +154,8 @@ class Worker {
     return 0;
   }
 
-  // Of both passes, by the time that they take.
-  double Slowness(size_t lane) const {
-    double sum = 0, weight = 0;
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const double usual = passes_.Usual(pass, stage_);
-      sum += usual * passes_.InLane(pass, stage_, lane);
-      weight += usual;
-    }
-    return weight == 0 ? 1 : sum / weight;
-  }
-
   const Passes& passes_;
+  const std::vector<bool>& held_up_;
   const int stage_;
   const Lanes& lanes_;
   std::vector<double> slowness_;  // by lane
@@ -115,11 +163,25 @@ class Worker {
 
 }  // namespace
 
+// Of segments that are taken for alike and are not, all ranks of a stage would take longer than what is usual of them,
+// which no more than half can: then those are slow that take longer than the others.
+void LeaveOutAllOfAStage(std::vector<std::vector<std::optional<SlowLanes>>>& slow, size_t stage) {
+  std::vector<double> slowest;
+  for (const auto& of_dp : slow)
+    slowest.push_back(of_dp[stage] && of_dp[stage]->always ? std::ranges::max(of_dp[stage]->ratios) : 1);
+  const double usual = LowerMedian(slowest);
+  for (size_t dp = 0; dp < slow.size(); ++dp)
+    if (slowest[dp] > 1 && slowest[dp] < kSlower * usual) slow[dp][stage].reset();
+}
+
 SlowWorkers::SlowWorkers(const Passes& passes)
     : usual_spread_(passes.job().pp == 1 ? SpreadOfLanes(passes) : 0), slow_(static_cast<size_t>(passes.job().dp)) {
+  const std::vector<bool> held_up = FindHeldUp(passes);
   for (int dp = 0; dp < passes.job().dp; ++dp)
     for (int stage = 0; stage < passes.job().pp; ++stage)
-      slow_[static_cast<size_t>(dp)].push_back(Worker(passes, dp, stage).Find(usual_spread_));
+      slow_[static_cast<size_t>(dp)].push_back(Worker(passes, dp, stage, held_up).Find(usual_spread_));
+  for (int stage = 0; stage < passes.job().pp && passes.OfSegments(); ++stage)
+    LeaveOutAllOfAStage(slow_, static_cast<size_t>(stage));
 }
 
 }  // namespace lockstep::explain

@@ -97,19 +97,20 @@ class ByteSource::Inflater {
   absl::Status failed_;  // told when all before it has been read
 };
 
-std::string FirstBytes(const std::string& path, size_t count) {
-  std::ifstream file(path, std::ios::binary);
-  std::string begin(count, '\0');
-  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  return begin;
-}
-
 // Before it is opened, which waits until somebody writes.
 absl::Status RefusePipe(const std::string& path) {
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0 || (!S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode))) return absl::OkStatus();
   return InvalidArgument("{}: a pipe, whose first bytes went to tell what it holds; write it to a file and name that",
                          path);
+}
+
+std::string FirstBytes(const std::string& path, size_t count) {
+  std::string begin(count, '\0');
+  if (!RefusePipe(path).ok()) return begin;
+  std::ifstream file(path, std::ios::binary);
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return begin;
 }
 
 void ByteSource::Closer::operator()(Inflater* inflater) const { delete inflater; }

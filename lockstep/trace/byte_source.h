@@ -13,7 +13,8 @@
 
 namespace lockstep::trace {
 
-// As many as asked for, or as the file has; with NULs in place of the rest, as of a file that can't be read.
+// As many as asked for, or as the file has; with NULs in place of the rest, as of a file that can't be read and of a
+// pipe, which nobody opens here: that waits until somebody writes.
 std::string FirstBytes(const std::string& path, size_t count);
 
 // Refused: a pipe or a socket, which begins only once, so that a look at what it holds takes that away.

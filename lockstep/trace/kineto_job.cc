@@ -5,10 +5,13 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
+#include "lockstep/base/median.h"
 #include "lockstep/base/wall_time.h"
+#include "lockstep/trace/kineto_alike.h"
 #include "lockstep/trace/kineto_match.h"
 #include "lockstep/trace/kineto_steps.h"
 #include "lockstep/trace/meetings.h"
@@ -27,7 +30,7 @@ class Builder {
     LS_ASSIGN_OR_RETURN(steps_, FindSteps(ranks_, wanted));
     match_.emplace(ranks_, steps_);
     LS_ASSIGN_OR_RETURN(out_.clocks, match_->FitClocks());
-    wraps_ = Wraps();
+    wraps_ = Wraps() || WrapsAroundTwo();
     if (steps_.pipelines) AwaitReceives();
     NumberOps();
     absl::Status built = BuildGraph();
@@ -146,28 +149,59 @@ class Builder {
     return MicrobatchesOf(Segments(role), transfers);
   }
 
-  // Of each segment of a role, the first that is like it: of a pipeline, of another microbatch between transfers of the
-  // same kinds. Else each is alone.
+  // Of a role. Where chunks wrap around two stages, what one sends to the other may be of a forward or of a backward
+  // pass: only the times tell these apart.
+  std::vector<SegmentKind> KindsOf(size_t role) const {
+    std::vector<OpType> types;
+    for (size_t i = 0; i < steps_.roles[role].names.size(); ++i) types.push_back(TypeOf(RankOf(role), i));
+    std::vector<SegmentKind> kinds = KindsByTransfers(steps_.roles[role], types);
+    if (!wraps_ || !OnTwoStages()) return kinds;
+    const std::vector<UsualTime> times = UsualTimes(role);
+    std::vector<SegmentKind> all;
+    for (const SegmentKind& kind : kinds) std::ranges::move(KindsByTime(kind, times), std::back_inserter(all));
+    return all;
+  }
+
+  // Of each segment of a role, the first that is like it.
   std::vector<int> AlikeSegments(size_t role) const {
-    const RoleForm& form = steps_.roles[role];
-    const size_t rank = RankOf(role);
-    std::vector<std::vector<int>> between(Segments(role));  // what cut it off: kinds of transfers; below 0, one itself
-    for (size_t i = 0; i < form.names.size(); ++i) {
-      const OpType type = TypeOf(rank, i);
-      const int kind = 2 * static_cast<int>(type) + (form.names[i] == kExchange ? 1 : 0);
-      const int what = 2 * (IsTransfer(type) ? kind : -1 - static_cast<int>(i));
-      if (form.input_cut[i] > 0) between[form.input_cut[i] - 1].push_back(what);
-      if (form.awaited_cut[i] < between.size()) between[form.awaited_cut[i]].push_back(what + 1);
-    }
-    std::map<std::vector<int>, int> first;
-    std::vector<int> alike;
-    for (size_t i = 0; i < between.size(); ++i) {
-      std::sort(between[i].begin(), between[i].end());
-      const bool alone = between[i].empty() || between[i].front() < 0;
-      const int own = static_cast<int>(i);
-      alike.push_back(alone ? own : first.emplace(between[i], own).first->second);
-    }
+    std::vector<int> alike(Segments(role));
+    for (const SegmentKind& kind : KindsOf(role))
+      for (const size_t i : kind) alike[i] = static_cast<int>(kind.front());
     return alike;
+  }
+
+  // Of the segments of a role, from the begin of the first op to the end of the last.
+  std::vector<UsualTime> UsualTimes(size_t role) const {
+    std::vector<std::vector<double>> shares(Segments(role));
+    for (const std::vector<RankStep>& step : steps_.ops)
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        if (steps_.role_of[rank] != role) continue;
+        const auto op = [&](size_t i) -> const DeviceOp& { return ranks_[rank].ops[step[rank].computes[i]]; };
+        const std::vector<size_t>& cuts = step[rank].cuts;
+        std::vector<double> times;
+        for (size_t i = 0; i < shares.size(); ++i)
+          times.push_back(
+              cuts[i] < cuts[i + 1] ? static_cast<double>(op(cuts[i + 1] - 1).end_ns() - op(cuts[i]).begin_ns) : 0);
+        const double all = std::accumulate(times.begin(), times.end(), 0.0);
+        for (size_t i = 0; i < shares.size() && all > 0; ++i) shares[i].push_back(times[i] / all);
+      }
+    std::vector<UsualTime> usual;
+    for (const std::vector<double>& of_segment : shares) usual.push_back(UsualTimeOf(of_segment));
+    return usual;
+  }
+
+  bool OnTwoStages() const { return steps_.pipelines && steps_.pipelines->stages() == 2; }
+
+  // By whom they send to nothing tells of two stages whether chunks wrap around. But else segments between the same
+  // transfers do the same.
+  bool WrapsAroundTwo() const {
+    constexpr size_t kSurely = 2;
+    size_t others = 0;
+    for (size_t role = 0; role < steps_.roles.size() && OnTwoStages(); ++role) {
+      const std::vector<UsualTime> times = UsualTimes(role);
+      for (const SegmentKind& kind : KindsOf(role)) others += CountOthers(kind, times);
+    }
+    return others >= kSurely;
   }
 
   // A first stage receives no forward.

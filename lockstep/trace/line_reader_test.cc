@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -107,6 +108,17 @@ TEST_F(LineReaderTest, APipeIsRefusedForItCanBeReadOnlyOnce) {
   const Fd reading(ends[0]), writing(ends[1]);
   EXPECT_THAT(Message(LineReader::Open(fmt::format("/proc/self/fd/{}", reading.get())).status()),
               HasSubstr(": a pipe"));
+}
+
+// Nor is it opened to see what it holds: who does so waits for somebody to write, and takes what it is told by.
+TEST_F(LineReaderTest, APipeTellsNothingOfWhatItHolds) {
+  const std::string path = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const Fd writing(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_EQ(::write(writing.get(), "PAR1", 4), 4);
+  EXPECT_EQ(FirstBytes(path, 4), std::string(4, '\0'));
+  char held[4];
+  EXPECT_EQ(::read(writing.get(), held, sizeof(held)), 4);
 }
 
 }  // namespace
