@@ -1,7 +1,9 @@
 #include "lockstep/trace/row_numbers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/common_moments.h"
 #include "lockstep/trace/fit_numbers.h"
+#include "lockstep/trace/worker_clocks.h"
 
 namespace lockstep::trace {
 namespace {
@@ -212,31 +215,63 @@ class Stage {
     return LowerMedian(std::move(later));
   }
 
-  // The same by what begins when gradients are reduced: the optimizer, with the rank's own delay.
-  std::optional<float> LaterByOptimizer(uint32_t lane, const std::vector<uint32_t>& others) {
-    for (const OpType type : {OpType::kOptimizerClipMainGrad, OpType::kOptimizer}) {
-      const OpSpan span = index_.Of(type, stage_);
-      if (span.size() == 0 || Row(span.first, lane) == nullptr) continue;
-      const auto start = InTheMiddle(span.first, others, [](const StragglerRow& row) { return row.start; });
-      if (start) return Row(span.first, lane)->start - *start;
-    }
+  // What begins when gradients are reduced, behind all of them.
+  std::optional<uint32_t> OptimizerOf(uint32_t lane) {
+    for (const OpType type : {OpType::kOptimizerClipMainGrad, OpType::kOptimizer})
+      if (const OpSpan span = index_.Of(type, stage_); span.size() > 0 && Row(span.first, lane) != nullptr)
+        return span.first;
     return std::nullopt;
   }
 
-  // The best word of the step's clocks: other collectives; the optimizer, without the delay that it has in the nearest
-  // steps on both sides whose collectives tell; what these tell; the optimizer alone. Else they are taken to agree.
-  Later Told(uint32_t lane, const std::vector<uint32_t>& others) {
-    if (const std::optional<float> later = LaterByEnds(lane, others)) return {*later, *later};
-    const std::optional<float> optimizer = LaterByOptimizer(lane, others);
-    std::optional<Later> told;
-    for (const int side : {-1, 1})
-      if (const std::optional<float> later = LaterAround(lane, others, side, optimizer))
-        told = told ? Later{std::min(told->least, *later), std::max(told->most, *later)} : Later{*later, *later};
-    if (told) return *told;
-    return {optimizer.value_or(0), optimizer.value_or(0)};
+  // How much later it begins by the clock of a lane than in others: that clock, and the rank's own delay.
+  std::optional<float> LaterByOptimizer(uint32_t lane, const std::vector<uint32_t>& others) {
+    const std::optional<uint32_t> optimizer = OptimizerOf(lane);
+    if (!optimizer) return std::nullopt;
+    const auto start = InTheMiddle(*optimizer, others, [](const StragglerRow& row) { return row.start; });
+    if (!start) return std::nullopt;
+    return Row(*optimizer, lane)->start - *start;
   }
 
-  std::optional<float> LaterAround(uint32_t lane, const std::vector<uint32_t>& others, int side,
+  // How long after the group's last end before it the others' optimizers begin.
+  float DelayOfOptimizer(OpSpan reduced, uint32_t lane, const std::vector<uint32_t>& others) {
+    const std::optional<uint32_t> optimizer = OptimizerOf(lane);
+    std::vector<float> delays;
+    for (const uint32_t other : others) {
+      const StragglerRow* own = optimizer ? Row(*optimizer, other) : nullptr;
+      float delay = std::numeric_limits<float>::infinity();
+      for (uint32_t op = reduced.first; op < reduced.last && own != nullptr; ++op)
+        if (const float since = own->start - EndOf(*Row(op, other)); since >= -kOffClock)
+          delay = std::min(delay, std::max(since, 0.0F));
+      if (std::isfinite(delay)) delays.push_back(delay);
+    }
+    return LowerMedian(std::move(delays));
+  }
+
+  // The best word of the step's clocks: other collectives; what these tell in the nearest steps on both sides, moved by
+  // no more than the optimizer moved from there to here. The optimizer alone tells between what: its rank may have
+  // begun it late, so as far ahead as it seems to be the clock need not be; but it begins behind the last end, so the
+  // clock is no less behind than it would be without the delay that the others have. Else clocks are taken to agree as
+  // well as where they are not mended.
+  Later Told(OpSpan span, uint32_t lane, const std::vector<uint32_t>& others) {
+    if (const std::optional<float> later = LaterByEnds(lane, others)) return {*later, *later};
+    const std::optional<float> optimizer = LaterByOptimizer(lane, others);
+    const std::optional<Later> before = LaterAround(lane, others, -1, optimizer),
+                               behind = LaterAround(lane, others, 1, optimizer);
+    if (before && behind) return Both(*before, *behind);
+    if (before || behind) return before ? *before : *behind;
+    if (!optimizer) return {-kOffClock, kOffClock};
+    const float at_most = std::min(0.0F, *optimizer + DelayOfOptimizer(span, lane, others));
+    return {std::min(0.0F, *optimizer), std::max(*optimizer, at_most)};
+  }
+
+  // What two tell: where they don't contradict each other, what both allow; else all between.
+  static Later Both(const Later& one, const Later& other) {
+    const float least = std::max(one.least, other.least), most = std::min(one.most, other.most);
+    if (least <= most) return {least, most};
+    return {std::min(one.least, other.least), std::max(one.most, other.most)};
+  }
+
+  std::optional<Later> LaterAround(uint32_t lane, const std::vector<uint32_t>& others, int side,
                                    std::optional<float> optimizer) {
     for (size_t away = 1; away <= kAround; ++away) {
       const size_t step =
@@ -246,8 +281,9 @@ class Stage {
       const std::vector<uint32_t> there = LanesOf(step, others);
       const std::optional<float> later = LaterByEnds(*own, there);
       const std::optional<float> with_delay = optimizer ? LaterByOptimizer(*own, there) : std::nullopt;
-      if (later && with_delay) return *later + (*optimizer - *with_delay);
-      if (later && !optimizer) return later;
+      if (!later || (optimizer && !with_delay)) continue;
+      const float moved = optimizer ? *later + (*optimizer - *with_delay) : *later;
+      return Later{std::min(*later, moved), std::max(*later, moved)};
     }
     return std::nullopt;
   }
@@ -266,7 +302,9 @@ class Stage {
     return false;
   }
 
-  void Leave(OpSpan span, uint32_t lane, uint32_t row) { done_.left.push_back(Row(span.first + row, lane)); }
+  void Leave(OpSpan span, uint32_t lane, uint32_t row) {
+    done_.doubtful.push_back({Row(span.first + row, lane), span.first + row, lane});
+  }
   void LeaveAll(OpSpan span, uint32_t lane, uint32_t count) {
     for (uint32_t row = 0; row < count; ++row) Leave(span, lane, row);
   }
@@ -287,7 +325,7 @@ class Stage {
     std::vector<float> own, group;
     for (uint32_t op = span.first; op < span.first + count; ++op) own.push_back(EndOf(*Row(op, lane)));
     for (uint32_t op = span.first; op < span.last; ++op) group.push_back(*InTheMiddle(op, others, EndOf));
-    const NumberedByEnds numbered = NumbersByEnds(own, group, Told(lane, others));
+    const NumberedByEnds numbered = NumbersByEnds(own, group, Told(span, lane, others));
     for (const uint32_t row : numbered.doubtful) Leave(span, lane, row);
     Give(span, lane, numbered.numbers);
   }
@@ -324,7 +362,7 @@ class Stage {
 
 }  // namespace
 
-Renumbered Renumber(NumberedRows numbered, size_t threads) {
+Renumbered Renumber(NumberedRows& numbered, size_t threads) {
   const OpIndex index(numbered.ops);
   const Microbatches microbatches(numbered);
   std::vector<Renumbered> done(static_cast<size_t>(index.stages()));
@@ -334,7 +372,7 @@ Renumbered Renumber(NumberedRows numbered, size_t threads) {
   Renumbered all;
   for (const Renumbered& some : done) {
     all.rows.insert(all.rows.end(), some.rows.begin(), some.rows.end());
-    all.left.insert(all.left.end(), some.left.begin(), some.left.end());
+    all.doubtful.insert(all.doubtful.end(), some.doubtful.begin(), some.doubtful.end());
   }
   return all;
 }
