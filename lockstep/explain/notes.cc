@@ -161,9 +161,10 @@ void AddDoubtful(const trace::TracedJob& job, Notes& notes) {
   if (job.untold_clocks.empty()) return;
   std::vector<std::string> workers;
   for (const auto& [dp, stage] : job.untold_clocks) workers.push_back(WorkerText(job, dp, stage));
-  notes.texts.push_back(fmt::format(
-      "of {} of them no other row tells the clock, so they are taken to begin each step with the others: {}",
-      workers.size(), Listed(workers)));
+  notes.texts.push_back(
+      fmt::format("of {} of them no other row tells the clock, so they are taken to begin each step with the others, "
+                  "as far as that may be: {}",
+                  workers.size(), Listed(workers)));
 }
 
 }  // namespace

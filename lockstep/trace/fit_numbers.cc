@@ -69,12 +69,14 @@ class Answers {
     for (const Answer& one : all_)
       if (IsClearer(one, *best)) best = &one;
     std::vector<bool> doubtful(own_.size());
+    NumberedByEnds done{InARow(own_.size(), 0), {}, {static_cast<float>(best->later), static_cast<float>(best->later)}};
     for (const Answer& one : all_) {
       if (one.numbers == best->numbers || IsClearer(*best, one)) continue;
+      done.clock.least = std::min(done.clock.least, static_cast<float>(one.later));
+      done.clock.most = std::max(done.clock.most, static_cast<float>(one.later));
       for (uint32_t row = 0; row < own_.size(); ++row)
         if (one.numbers[row] != row || best->numbers[row] != row) doubtful[row] = true;
     }
-    NumberedByEnds done{InARow(own_.size(), 0), {}};
     for (uint32_t row = 0; row < own_.size(); ++row)
       if (doubtful[row]) done.doubtful.push_back(row);
     if (!done.doubtful.empty()) return done;
@@ -141,7 +143,7 @@ class Answers {
   bool IsClearer(const Answer& one, const Answer& other) const {
     const double apart = Apart(one, other), its = Apart(other, one);
     if (own_.size() >= kTellIntervals && std::min(apart, its) <= kClearly * std::max(apart, its)) return apart < its;
-    return apart + OffTold(one) <= kClearly * (its + OffTold(other));
+    return apart + OffTold(one) + double{told_.unsure} <= kClearly * (its + OffTold(other));
   }
 
   const std::vector<float>& own_;

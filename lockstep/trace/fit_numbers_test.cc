@@ -43,7 +43,12 @@ TEST(NumbersByEnds, StayWhereTwoAnswersFitAboutEqually) {
     const NumberedByEnds numbered = NumbersByEnds(Ends(kEven, {0, 1, 2}, 1), kEven, told);
     EXPECT_THAT(numbered.numbers, ElementsAre(0, 1, 2));
     EXPECT_THAT(numbered.doubtful, ElementsAre(0, 1, 2));
+    EXPECT_LE(numbered.clock.least, 0);
+    EXPECT_EQ(numbered.clock.most, 1);
   }
+  const Later unsure{0, 0, 0.2F};
+  EXPECT_THAT(NumbersByEnds(Ends(kEven, {0, 1, 2}), kEven, unsure).doubtful, ElementsAre(0, 1, 2));
+  ExpectNumbers(kEven, {0, 1, 2}, 0, {0, 0, 0.05F});
 }
 
 // A row may end with some delay of its own: nearer to the next op's end than to that of its own.

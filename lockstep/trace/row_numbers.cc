@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kAround = 4;      // steps to either side
 constexpr size_t kMostOthers = 7;  // lanes of the step that tell when a group ended
+constexpr float kAgree = 0.005F;   // s: clocks agree so well where nothing tells
 
 // Which microbatches each lane has passes of, on any stage.
 class Microbatches {
@@ -250,8 +251,7 @@ class Stage {
   // The best word of the step's clocks: other collectives; what these tell in the nearest steps on both sides, moved by
   // no more than the optimizer moved from there to here. The optimizer alone tells between what: its rank may have
   // begun it late, so as far ahead as it seems to be the clock need not be; but it begins behind the last end, so the
-  // clock is no less behind than it would be without the delay that the others have. Else clocks are taken to agree as
-  // well as where they are not mended.
+  // clock is no less behind than it would be without the delay that the others have. Else clocks are taken to agree.
   Later Told(OpSpan span, uint32_t lane, const std::vector<uint32_t>& others) {
     if (const std::optional<float> later = LaterByEnds(lane, others)) return {*later, *later};
     const std::optional<float> optimizer = LaterByOptimizer(lane, others);
@@ -259,9 +259,9 @@ class Stage {
                                behind = LaterAround(lane, others, 1, optimizer);
     if (before && behind) return Both(*before, *behind);
     if (before || behind) return before ? *before : *behind;
-    if (!optimizer) return {-kOffClock, kOffClock};
+    if (!optimizer) return {0, 0, kAgree};
     const float at_most = std::min(0.0F, *optimizer + DelayOfOptimizer(span, lane, others));
-    return {std::min(0.0F, *optimizer), std::max(*optimizer, at_most)};
+    return {std::min(0.0F, *optimizer), std::max(*optimizer, at_most), kAgree};
   }
 
   // What two tell: where they don't contradict each other, what both allow; else all between.
@@ -302,11 +302,12 @@ class Stage {
     return false;
   }
 
-  void Leave(OpSpan span, uint32_t lane, uint32_t row) {
-    done_.doubtful.push_back({Row(span.first + row, lane), span.first + row, lane});
+  void Leave(OpSpan span, uint32_t lane, uint32_t row, Later clock) {
+    done_.doubtful.push_back({Row(span.first + row, lane), span.first + row, lane, clock});
   }
   void LeaveAll(OpSpan span, uint32_t lane, uint32_t count) {
-    for (uint32_t row = 0; row < count; ++row) Leave(span, lane, row);
+    constexpr float kAny = std::numeric_limits<float>::infinity();
+    for (uint32_t row = 0; row < count; ++row) Leave(span, lane, row, {-kAny, kAny});
   }
 
   static bool IsTooMany(OpSpan span, uint32_t count) { return size_t{count} * (span.size() - count) > kMostCells; }
@@ -326,7 +327,7 @@ class Stage {
     for (uint32_t op = span.first; op < span.first + count; ++op) own.push_back(EndOf(*Row(op, lane)));
     for (uint32_t op = span.first; op < span.last; ++op) group.push_back(*InTheMiddle(op, others, EndOf));
     const NumberedByEnds numbered = NumbersByEnds(own, group, Told(span, lane, others));
-    for (const uint32_t row : numbered.doubtful) Leave(span, lane, row);
+    for (const uint32_t row : numbered.doubtful) Leave(span, lane, row, numbered.clock);
     Give(span, lane, numbered.numbers);
   }
 

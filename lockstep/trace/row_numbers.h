@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/trace/fit_numbers.h"
 #include "lockstep/trace/recorded_times.h"
 
 namespace lockstep::trace {
@@ -26,6 +27,7 @@ struct RenumberedRow {
 struct DoubtfulRow {
   StragglerRow* row;
   uint32_t op, lane;
+  Later clock;  // how much later that of its worker may be than the others'
 };
 
 struct Renumbered {

@@ -232,7 +232,7 @@ Mends MendRows(StragglerRows& rows, OpTable& table, LaneTable& lanes, size_t thr
     if (!mends.renumbered.doubtful.empty()) {
       in_doubt.resize(numbered.rows.size());
       for (const DoubtfulRow& one : mends.renumbered.doubtful) in_doubt[one.op * lanes.lanes.size() + one.lane] = 1;
-      mends.untold = BeginWithOthers(numbered, in_doubt);
+      mends.untold = BeginWithOthers(numbered, mends.renumbered.doubtful, in_doubt);
     }
   }
   PutBackLostRows(rows, table, lanes, std::move(in_doubt), threads, mends);

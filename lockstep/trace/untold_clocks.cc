@@ -1,8 +1,8 @@
 #include "lockstep/trace/untold_clocks.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
-#include <set>
 
 #include "lockstep/base/median.h"
 
@@ -14,13 +14,20 @@ class Clocks {
   Clocks(const NumberedRows& numbered, const std::vector<uint8_t>& in_doubt)
       : numbered_(numbered), in_doubt_(in_doubt), index_(numbered.ops) {}
 
-  UntoldClocks Begin() {
+  UntoldClocks Begin(const std::vector<DoubtfulRow>& doubtful) {
+    std::map<Worker, std::map<uint32_t, Later>> clocks;  // by lane
+    for (const DoubtfulRow& one : doubtful) {
+      const Worker worker{numbered_.lanes[one.lane].dp, numbered_.ops[one.op].stage};
+      Later& clock = clocks[worker].try_emplace(one.lane, one.clock).first->second;
+      clock.least = std::min(clock.least, one.clock.least);
+      clock.most = std::max(clock.most, one.clock.most);
+    }
     UntoldClocks untold;
-    for (const Worker& worker : Doubtful()) {
+    for (const auto& [worker, in_lanes] : clocks) {
       const OpSpan span = index_.OfStage(worker.second);
       if (std::ranges::any_of(LanesOf(worker.first), [&](uint32_t lane) { return IsTold(span, lane); })) continue;
       untold.workers.push_back(worker);
-      for (const uint32_t lane : LanesOf(worker.first)) Move(span, lane, untold);
+      for (const auto& [lane, clock] : in_lanes) Move(span, lane, clock, untold);
     }
     return untold;
   }
@@ -32,15 +39,6 @@ class Clocks {
   StragglerRow* Row(uint32_t op, uint32_t lane) const { return numbered_.rows[op * lanes() + lane]; }
   bool IsSure(uint32_t op, uint32_t lane) const {
     return Row(op, lane) != nullptr && in_doubt_[op * lanes() + lane] == 0;
-  }
-
-  // Workers with rows in doubt.
-  std::set<Worker> Doubtful() const {
-    std::set<Worker> workers;
-    for (uint32_t op = 0; op < numbered_.ops.size(); ++op)
-      for (uint32_t lane = 0; lane < lanes(); ++lane)
-        if (in_doubt_[op * lanes() + lane] != 0) workers.emplace(numbered_.lanes[lane].dp, numbered_.ops[op].stage);
-    return workers;
   }
 
   std::vector<uint32_t> LanesOf(int dp) const {
@@ -70,8 +68,8 @@ class Clocks {
     return told;
   }
 
-  // The first that others have, too.
-  void Move(OpSpan span, uint32_t lane, UntoldClocks& untold) const {
+  // By the first row that others have, too.
+  void Move(OpSpan span, uint32_t lane, Later clock, UntoldClocks& untold) const {
     std::optional<float> begin;
     float later = 0;
     for (uint32_t op = span.first; op < span.last; ++op) {
@@ -84,6 +82,7 @@ class Clocks {
       begin = Row(op, lane)->start;
       later = *begin - LowerMedian(std::move(starts));
     }
+    later = std::clamp(later, clock.least, clock.most);
     for (uint32_t op = span.first; op < span.last; ++op)
       if (StragglerRow* row = Row(op, lane)) {
         untold.as.emplace_back(row, row->start);
@@ -98,8 +97,9 @@ class Clocks {
 
 }  // namespace
 
-UntoldClocks BeginWithOthers(const NumberedRows& numbered, const std::vector<uint8_t>& in_doubt) {
-  return Clocks(numbered, in_doubt).Begin();
+UntoldClocks BeginWithOthers(const NumberedRows& numbered, const std::vector<DoubtfulRow>& doubtful,
+                             const std::vector<uint8_t>& in_doubt) {
+  return Clocks(numbered, in_doubt).Begin(doubtful);
 }
 
 }  // namespace lockstep::trace

@@ -14,8 +14,10 @@ struct UntoldClocks {
   std::vector<std::pair<StragglerRow*, float>> as;  // their rows, with the starts that they were read with
 };
 
-// Has each such worker begin its steps when most of its stage's other ranks do: it is neither late nor early then,
-// which nobody can know. `in_doubt`: [op * lanes + lane] = 1: the row may be of another op.
-UntoldClocks BeginWithOthers(const NumberedRows& numbered, const std::vector<uint8_t>& in_doubt);
+// Has each such worker begin its steps when most of its stage's other ranks do, as far as its clock may be off so much:
+// it is neither late nor early then, which nobody can know. `in_doubt`: [op * lanes + lane] = 1: the row is one of
+// `doubtful`.
+UntoldClocks BeginWithOthers(const NumberedRows& numbered, const std::vector<DoubtfulRow>& doubtful,
+                             const std::vector<uint8_t>& in_doubt);
 
 }  // namespace lockstep::trace
