@@ -1,6 +1,7 @@
 #include "lockstep/trace/row_numbers.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -43,6 +44,11 @@ class Microbatches {
   std::vector<std::vector<bool>> of_lane_;
 };
 
+void Append(const Renumbered& some, Renumbered& all) {
+  all.rows.insert(all.rows.end(), some.rows.begin(), some.rows.end());
+  all.doubtful.insert(all.doubtful.end(), some.doubtful.begin(), some.doubtful.end());
+}
+
 class Stage {
  public:
   Stage(NumberedRows& numbered, const OpIndex& index, const Microbatches& microbatches, int stage, Renumbered& done)
@@ -51,12 +57,16 @@ class Stage {
         microbatches_(microbatches),
         stage_(stage),
         done_(done),
-        other_passes_(numbered.lanes.size()) {}
-
-  void Renumber() {
-    for (const OpType type : {OpType::kForwardCompute, OpType::kBackwardCompute}) ByMicrobatch(index_.Of(type, stage_));
+        other_passes_(numbered.lanes.size()) {
     for (int type = 0; type < kSchemaTypes; ++type)
-      if (IsTransfer(OpType(type)) || IsDataParallelComm(OpType(type))) ByTime(OpType(type));
+      for (uint32_t lane = 0; lane < lanes(); ++lane)
+        whole_[static_cast<size_t>(type)].push_back(HasAll(index_.Of(OpType(type), stage_), lane));
+  }
+
+  void Renumber(size_t threads) {
+    for (const OpType type : {OpType::kForwardCompute, OpType::kBackwardCompute}) ByMicrobatch(type);
+    for (int type = 0; type < kSchemaTypes; ++type)
+      if (IsTransfer(OpType(type)) || IsDataParallelComm(OpType(type))) ByTime(OpType(type), threads);
   }
 
  private:
@@ -72,32 +82,35 @@ class Stage {
     return count == span.size() ? 0 : count;
   }
 
-  bool IsWhole(OpSpan span, uint32_t lane) {
+  bool HasAll(OpSpan span, uint32_t lane) {
     uint32_t op = span.first;
     while (op < span.last && Row(op, lane) != nullptr) ++op;
     return op == span.last;
   }
 
-  std::vector<uint32_t> WholeLanes(OpSpan span) {
+  // Lanes that have all of a type. Those never change.
+  bool IsWhole(OpType type, uint32_t lane) const { return whole_[static_cast<size_t>(type)][lane]; }
+  std::vector<uint32_t> WholeLanes(OpType type) const {
     std::vector<uint32_t> whole;
     for (uint32_t lane = 0; lane < lanes(); ++lane)
-      if (IsWhole(span, lane)) whole.push_back(lane);
+      if (IsWhole(type, lane)) whole.push_back(lane);
     return whole;
   }
 
   // numbers[i] of the row that is the i-th, ascending.
-  void Give(OpSpan span, uint32_t lane, const Numbers& numbers) {
+  void Give(OpSpan span, uint32_t lane, const Numbers& numbers, Renumbered& done) {
     for (size_t i = numbers.size(); i-- > 0 && numbers[i] != i;) {
       StragglerRow* row = std::exchange(Row(span.first + static_cast<uint32_t>(i), lane), nullptr);
-      done_.rows.push_back({row, row->sequence});
+      done.rows.push_back({row, row->sequence});
       row->sequence = static_cast<uint16_t>(numbers[i]);
       Row(span.first + numbers[i], lane) = row;
     }
   }
 
-  void ByMicrobatch(OpSpan span) {
+  void ByMicrobatch(OpType type) {
     using Microbatch = std::pair<int8_t, int16_t>;
-    const std::vector<uint32_t> whole = WholeLanes(span);
+    const OpSpan span = index_.Of(type, stage_);
+    const std::vector<uint32_t> whole = WholeLanes(type);
     if (span.size() == 0 || whole.empty()) return;
     std::map<Microbatch, uint32_t> number_of;
     for (uint32_t i = 0; i < span.size(); ++i) {
@@ -115,7 +128,7 @@ class Stage {
       }
       if (count == 0) continue;
       if (numbers.size() == count && HasAllBetween(span, whole.front(), lane, numbers))
-        Give(span, lane, numbers);
+        Give(span, lane, numbers, done_);
       else
         other_passes_[lane] = true;
     }
@@ -205,9 +218,10 @@ class Stage {
     std::vector<float> later;
     for (int type = 0; type < kSchemaTypes; ++type) {
       const OpSpan span = index_.Of(OpType(type), stage_);
-      if (!IsDataParallelComm(OpType(type)) || !IsWhole(span, lane)) continue;
+      if (!IsDataParallelComm(OpType(type)) || !IsWhole(OpType(type), lane)) continue;
       std::vector<uint32_t> whole;
-      std::ranges::copy_if(others, std::back_inserter(whole), [&](uint32_t other) { return IsWhole(span, other); });
+      std::ranges::copy_if(others, std::back_inserter(whole),
+                           [&](uint32_t other) { return IsWhole(OpType(type), other); });
       for (uint32_t op = span.first; op < span.last; ++op)
         if (const std::optional<float> end = InTheMiddle(op, whole, EndOf))
           later.push_back(EndOf(*Row(op, lane)) - *end);
@@ -302,55 +316,60 @@ class Stage {
     return false;
   }
 
-  void Leave(OpSpan span, uint32_t lane, uint32_t row, Later clock) {
-    done_.doubtful.push_back({Row(span.first + row, lane), span.first + row, lane, clock});
+  void Leave(OpSpan span, uint32_t lane, uint32_t row, Later clock, Renumbered& done) {
+    done.doubtful.push_back({Row(span.first + row, lane), span.first + row, lane, clock});
   }
-  void LeaveAll(OpSpan span, uint32_t lane, uint32_t count) {
+  void LeaveAll(OpSpan span, uint32_t lane, uint32_t count, Renumbered& done) {
     constexpr float kAny = std::numeric_limits<float>::infinity();
-    for (uint32_t row = 0; row < count; ++row) Leave(span, lane, row, {-kAny, kAny});
+    for (uint32_t row = 0; row < count; ++row) Leave(span, lane, row, {-kAny, kAny}, done);
   }
 
   static bool IsTooMany(OpSpan span, uint32_t count) { return size_t{count} * (span.size() - count) > kMostCells; }
 
   // A group ends together. Starts tell nothing of collectives one behind the other: from the second on they are the
   // slowest rank's.
-  void ByEnds(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane, uint32_t count) {
+  void ByEnds(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane, uint32_t count, Renumbered& done) {
     const size_t step = StepOf(lane);
     std::vector<uint32_t> others;
     for (auto at = std::ranges::lower_bound(whole, numbered_.first_lane[step]);
          at != whole.end() && *at < numbered_.first_lane[step + 1] && others.size() < kMostOthers; ++at)
       others.push_back(*at);
     if (others.empty() ? SomebodyHasMore(span, lane, count) : IsTooMany(span, count))
-      return LeaveAll(span, lane, count);
+      return LeaveAll(span, lane, count, done);
     if (others.empty()) return;
     std::vector<float> own, group;
     for (uint32_t op = span.first; op < span.first + count; ++op) own.push_back(EndOf(*Row(op, lane)));
     for (uint32_t op = span.first; op < span.last; ++op) group.push_back(*InTheMiddle(op, others, EndOf));
     const NumberedByEnds numbered = NumbersByEnds(own, group, Told(span, lane, others));
-    for (const uint32_t row : numbered.doubtful) Leave(span, lane, row, numbered.clock);
-    Give(span, lane, numbered.numbers);
+    for (const uint32_t row : numbered.doubtful) Leave(span, lane, row, numbered.clock, done);
+    Give(span, lane, numbered.numbers, done);
   }
 
-  void ByStarts(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane, uint32_t count) {
+  void ByStarts(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane, uint32_t count, Renumbered& done) {
     const std::vector<float> expected = ExpectedStarts(span, whole, lane);
     if (expected.empty()) return;
-    if (IsTooMany(span, count)) return LeaveAll(span, lane, count);
+    if (IsTooMany(span, count)) return LeaveAll(span, lane, count, done);
     std::vector<float> own;
     for (uint32_t op = span.first; op < span.first + count; ++op) own.push_back(Row(op, lane)->start);
-    if (const std::optional<Numbers> numbers = NumbersByStarts(own, expected)) Give(span, lane, *numbers);
+    if (const std::optional<Numbers> numbers = NumbersByStarts(own, expected)) Give(span, lane, *numbers, done);
   }
 
-  void ByTime(OpType type) {
+  // Each lane by itself: it reads of others what they have whole, and of none that is changed meanwhile.
+  void ByTime(OpType type, size_t threads) {
     const OpSpan span = index_.Of(type, stage_);
-    const std::vector<uint32_t> whole = WholeLanes(span);
-    for (uint32_t lane = 0; lane < lanes(); ++lane) {
+    const std::vector<uint32_t> whole = WholeLanes(type);
+    if (whole.size() == lanes()) return;
+    std::vector<Renumbered> done(lanes());
+    ParallelFor(lanes(), threads, [&](size_t i, size_t /*worker*/) {
+      const auto lane = static_cast<uint32_t>(i);
       const uint32_t count = Fewer(span, lane);
-      if (count == 0 || other_passes_[lane]) continue;
+      if (count == 0 || other_passes_[lane]) return;
       if (IsDataParallelComm(type) && !IsAlone(lane))
-        ByEnds(span, whole, lane, count);
+        ByEnds(span, whole, lane, count, done[lane]);
       else if (!whole.empty())
-        ByStarts(span, whole, lane, count);
-    }
+        ByStarts(span, whole, lane, count, done[lane]);
+    });
+    for (const Renumbered& some : done) Append(some, done_);
   }
 
   NumberedRows& numbered_;
@@ -358,7 +377,8 @@ class Stage {
   const Microbatches& microbatches_;
   const int stage_;
   Renumbered& done_;
-  std::vector<bool> other_passes_;  // [lane]: not some of those that a whole lane has
+  std::array<std::vector<bool>, kSchemaTypes> whole_;  // [type][lane]
+  std::vector<bool> other_passes_;                     // [lane]: not some of those that a whole lane has
 };
 
 }  // namespace
@@ -367,14 +387,12 @@ Renumbered Renumber(NumberedRows& numbered, size_t threads) {
   const OpIndex index(numbered.ops);
   const Microbatches microbatches(numbered);
   std::vector<Renumbered> done(static_cast<size_t>(index.stages()));
+  const size_t of_stage = (threads + done.size() - 1) / std::max<size_t>(done.size(), 1);
   ParallelFor(done.size(), threads, [&](size_t stage, size_t /*worker*/) {
-    Stage(numbered, index, microbatches, static_cast<int>(stage), done[stage]).Renumber();
+    Stage(numbered, index, microbatches, static_cast<int>(stage), done[stage]).Renumber(of_stage);
   });
   Renumbered all;
-  for (const Renumbered& some : done) {
-    all.rows.insert(all.rows.end(), some.rows.begin(), some.rows.end());
-    all.doubtful.insert(all.doubtful.end(), some.doubtful.begin(), some.doubtful.end());
-  }
+  for (const Renumbered& some : done) Append(some, all);
   return all;
 }
 

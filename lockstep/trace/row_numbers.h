@@ -42,7 +42,8 @@ struct Renumbered {
 // at most half of the distance by their numbers is left. Other collectives by their ends, which ranks of the step that
 // have all of them share (fit_numbers.h): they are left where none has all but one has more, and where other numbers
 // fit about as well. The table has them where they are then. Cost: cells, and for each such worker and type its rows
-// times those that it lacks, up to 2^24; rows of one with more are left.
+// times those that it lacks, of which the 512 around the nearest in time are looked at; those of more than 2^24 are
+// left.
 Renumbered Renumber(NumberedRows& numbered, size_t threads = 1);
 
 }  // namespace lockstep::trace

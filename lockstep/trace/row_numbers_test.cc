@@ -63,12 +63,12 @@ uint64_t CounterOf(const TracedJob& job, std::string_view name) {
   return found == job.counters.end() ? 0 : found->count;
 }
 
-TracedJob JobOf(const std::string& rows, int dp) {
+TracedJob JobOf(const std::string& rows, int dp, size_t threads = 1) {
   const StragglerMeta meta = DataParallelMeta(dp);
   StragglerSink sink(meta, {});
   const absl::Status read = ReadStragglerCsv(WriteTrace(kHeader + rows), sink);
   EXPECT_TRUE(read.ok()) << Message(read);
-  return BuildStragglerJob(sink.TakeRows(), meta).value();
+  return BuildStragglerJob(sink.TakeRows(), meta, threads).value();
 }
 
 std::string TextOf(const Case& one) {
@@ -182,6 +182,17 @@ TEST(NumbersOfCollectives, AreLeftWhereNoRankOfTheStepHasAll) {
   const TracedJob job = JobOf(rows, 3);
   EXPECT_EQ(CounterOf(job, "rows_renumbered"), 0);
   EXPECT_EQ(CounterOf(job, "rows_left_as_numbered"), 9);
+}
+
+TEST(NumbersOfCollectives, AreTheSameOnAnyNumberOfThreads) {
+  for (const double clock : {0.0, 0.1}) {
+    const std::string rows =
+        RowsOf({.late = 0.9, .bucket = 0.3, .buckets = 12, .first = 3, .clock = clock, .each_step = true});
+    const TracedJob one = JobOf(rows, 4), three = JobOf(rows, 4, 3);
+    EXPECT_EQ(one.starts, three.starts);
+    EXPECT_EQ(one.put_back, three.put_back);
+    EXPECT_EQ(CounterOf(one, "rows_renumbered"), CounterOf(three, "rows_renumbered"));
+  }
 }
 
 // Rows times lacking ones would take minutes and gigabytes.
