@@ -121,13 +121,12 @@ struct Some {
   size_t rows = 0, workers = 0;
   std::string text;  // who, and in which steps
 };
-template <typename Is>
-Some SomeRows(const trace::TracedJob& job, const Is& is) {
+Some SomeRows(const trace::TracedJob& job, trace::PutBack why) {
   std::map<std::pair<int, int>, std::map<int64_t, size_t>> rows_of;  // by dp and stage, by step
   Some some;
   for (uint32_t op = 0; op < job.ops.size(); ++op)
     for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
-      if (!is(job, job.graph.Cell(op, lane))) continue;
+      if (PutBackOf(job, job.graph.Cell(op, lane)) != why) continue;
       ++rows_of[{job.lanes[lane].dp, job.ops[op].stage}][job.lanes[lane].step];
       ++some.rows;
     }
@@ -144,8 +143,8 @@ void AddPutBack(const trace::TracedJob& job, Notes& notes) {
     if (counter.name == trace::kLostRowsLeftOut)
       notes.texts.push_back(
           fmt::format("{} ops that lanes lack are not put back: with them the trace fits no schedule", counter.count));
-  if (job.put_back.empty()) return;
-  const Some back = SomeRows(job, trace::IsPutBack);
+  const Some back = SomeRows(job, trace::PutBack::kLost);
+  if (back.rows == 0) return;
   notes.texts.push_back(
       fmt::format("{} rows that the tracer lost are put back where other rows say, of {} of {} "
                   "workers: {}",
@@ -153,12 +152,19 @@ void AddPutBack(const trace::TracedJob& job, Notes& notes) {
 }
 
 void AddDoubtful(const trace::TracedJob& job, Notes& notes) {
-  if (job.doubtful.empty()) return;
-  const Some rows = SomeRows(job, trace::IsDoubtful);
+  const Some rows = SomeRows(job, trace::PutBack::kDoubtful);
+  if (rows.rows == 0) return;
   notes.texts.push_back(
       fmt::format("{} rows of {} of {} workers may be of other ops than their seq_id says, of which the tracer lost "
-                  "some; they stay as numbered, and tell nothing of clocks and of how long transfers take: {}",
+                  "some; they are taken as lost, too: {}",
                   rows.rows, rows.workers, job.dp * job.pp, rows.text));
+  if (job.untold_clocks.empty()) return;
+  std::vector<std::string> workers;
+  for (const auto& [dp, stage] : job.untold_clocks) workers.push_back(WorkerText(job, dp, stage));
+  notes.texts.push_back(
+      fmt::format("of {} of them no other row tells the clock, so they are taken to begin each step with the others, "
+                  "as far as that may be: {}",
+                  workers.size(), Listed(workers)));
 }
 
 }  // namespace

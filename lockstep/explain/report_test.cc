@@ -215,43 +215,6 @@ TEST(Report, NamesWhoseRowsArePutBack) {
               AllOf(HasSubstr("rows that the tracer lost are put back"), HasSubstr("(dp 1, stage 0) 1 in step 1, ")));
 }
 
-// A healthy job that reduces gradients in buckets one behind the other. The tracer of rank 2 loses the first three of
-// each step, and counts the others from 0.
-Explained WithoutFirstBuckets(double clock) {
-  constexpr int kRanks = 4, kSteps = 6, kBuckets = 12, kLost = 3;
-  constexpr double kBucket = 0.3, kComputed = 1.5;
-  std::string rows = trace::kHeader;
-  for (int step = 0; step < kSteps; ++step)
-    for (int rank = 0; rank < kRanks; ++rank) {
-      const std::string begin = fmt::format("{0},0,{0},{1},", rank, step);
-      const double own = 1 + (rank == 2 ? clock : 0);
-      rows += begin + fmt::format("forward-compute,{},0.5,0,0,0,0\n", own);
-      rows += begin + fmt::format("backward-compute,{},1,0,0,0,0\n", own + 0.5);
-      const int from = rank == 2 ? kLost : 0;
-      for (int i = from; i < kBuckets; ++i)
-        rows += begin + fmt::format("grads-reduce-scatter,{},{},{},-1,-1,-1\n", own + kComputed + i * kBucket, kBucket,
-                                    i - from);
-    }
-  const trace::StragglerMeta meta = trace::DataParallelMeta(kRanks);
-  trace::StragglerSink sink(meta, {});
-  EXPECT_TRUE(ReadStragglerCsv(trace::WriteTrace(rows), sink).ok());
-  return Explained(BuildStragglerJob(sink.TakeRows(), meta).value());
-}
-
-TEST(Report, NobodyIsNamedWhereAWorkerLosesRowsInEachStep) {
-  const Json report = WithoutFirstBuckets(0).report();
-  EXPECT_THAT(report["verdict"].get<std::string>(), StartsWith("healthy"));
-  EXPECT_THAT(report["causes"], testing::IsEmpty());
-  EXPECT_THAT(NotesOf(report), Not(HasSubstr("clocks")));
-}
-
-TEST(Report, NamesWhoseRowsMayBeOfOtherOps) {
-  EXPECT_THAT(NotesOf(WithoutFirstBuckets(0.12).report()),
-              AllOf(HasSubstr("54 rows of 1 of 4 workers may be of other ops than their seq_id says"),
-                    HasSubstr("rank 2 (dp 2, stage 0) 9 in step 0, 9 in step 1, 9 in step 2 and 3 more steps"),
-                    Not(HasSubstr("the clocks of"))));
-}
-
 TEST(Report, AWorkerThatCountsItsStepsFromAnotherNumberMakesNoCause) {
   for (const std::vector<Fault>& faults : {std::vector<Fault>{}, std::vector{kSlow}}) {
     trace::StragglerRows rows = synth::Generate(kShape, faults, 1).value();

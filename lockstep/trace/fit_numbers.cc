@@ -15,6 +15,7 @@ constexpr double kClearly = 0.1;       // of what another answer leaves, where o
 constexpr double kSame = 1e-5;         // s: a group's ends come together no closer
 constexpr double kRounding = 2 * double{std::numeric_limits<float>::epsilon()};
 constexpr size_t kMostFits = 1 << 18;  // rows times answers or what they cost to find: a few ms
+constexpr size_t kBand = 512;          // ops that a row may be of, around the one that is nearest in time
 constexpr size_t kTellIntervals = 3;   // rows: fewer agree with any answer by chance
 
 struct Placed {
@@ -22,26 +23,43 @@ struct Placed {
   double distance = 0;  // summed up, s
 };
 
+// Of each row by how many ops at least its number is off: not far from the op that is nearest in time.
+std::vector<size_t> Bands(const std::vector<float>& own, const std::vector<float>& expected, double later,
+                          size_t wide) {
+  std::vector<double> until(expected.begin(), expected.end());  // ascending
+  for (size_t op = 1; op < until.size(); ++op) until[op] = std::max(until[op - 1], until[op]);
+  const size_t last = expected.size() - own.size() + 1 - wide;
+  std::vector<size_t> bands(own.size());
+  for (size_t row = 0; row < own.size(); ++row) {
+    const auto op = static_cast<size_t>(std::ranges::lower_bound(until, double{own[row]} - later) - until.begin());
+    const size_t begin = std::min(last, op > row + wide / 2 ? op - row - wide / 2 : 0);
+    bands[row] = std::max(begin, row == 0 ? 0 : bands[row - 1]);
+  }
+  return bands;
+}
+
 // The ascending ops, so that the distances sum up to the least. `later` is taken off the own moments.
 Placed Place(const std::vector<float>& own, const std::vector<float>& expected, double later) {
-  const size_t most = expected.size() - own.size();  // that a number is off by
-  std::vector<double> least(most + 1, 0);            // [off]: of the rows so far
-  std::vector<bool> kept(own.size() * (most + 1));   // [row][off]: the row before is best off by as much
+  const size_t wide = std::min(kBand, expected.size() - own.size() + 1);
+  const std::vector<size_t> bands = Bands(own, expected, later, wide);
+  std::vector<double> least(wide, 0), now(wide);    // [off - the row's band]: of the rows so far
+  std::vector<uint16_t> before(own.size() * wide);  // [row][off - band]: the same of the row before
   for (size_t row = 0; row < own.size(); ++row) {
-    size_t best = 0;  // that the row before is off by
-    std::vector<double> now(most + 1);
-    for (size_t off = 0; off <= most; ++off) {
-      if (least[off] < least[best]) best = off;
-      kept[row * (most + 1) + off] = best == off;
-      now[off] = least[best] + std::abs(double{own[row]} - later - double{expected[row + off]});
+    const size_t band = bands[row], last_band = row == 0 ? band : bands[row - 1];
+    size_t next = 0, best = 0;  // of the row before, in its band
+    for (size_t i = 0; i < wide; ++i) {
+      for (; next < wide && last_band + next <= band + i; ++next)
+        if (least[next] < least[best]) best = next;
+      before[row * wide + i] = static_cast<uint16_t>(best);
+      now[i] = least[best] + std::abs(double{own[row]} - later - double{expected[row + band + i]});
     }
-    least = std::move(now);
+    std::swap(least, now);
   }
-  auto off = static_cast<size_t>(std::ranges::min_element(least) - least.begin());
-  Placed placed{Numbers(own.size()), least[off]};
+  size_t off = static_cast<size_t>(std::ranges::min_element(least) - least.begin()) + bands.back();
+  Placed placed{Numbers(own.size()), least[off - bands.back()]};
   for (size_t row = own.size(); row-- > 0;) {
     placed.numbers[row] = static_cast<uint32_t>(row + off);
-    while (!kept[row * (most + 1) + off]) --off;
+    if (row > 0) off = bands[row - 1] + before[row * wide + (off - bands[row])];
   }
   return placed;
 }
@@ -69,12 +87,14 @@ class Answers {
     for (const Answer& one : all_)
       if (IsClearer(one, *best)) best = &one;
     std::vector<bool> doubtful(own_.size());
+    NumberedByEnds done{InARow(own_.size(), 0), {}, {static_cast<float>(best->later), static_cast<float>(best->later)}};
     for (const Answer& one : all_) {
       if (one.numbers == best->numbers || IsClearer(*best, one)) continue;
+      done.clock.least = std::min(done.clock.least, static_cast<float>(one.later));
+      done.clock.most = std::max(done.clock.most, static_cast<float>(one.later));
       for (uint32_t row = 0; row < own_.size(); ++row)
         if (one.numbers[row] != row || best->numbers[row] != row) doubtful[row] = true;
     }
-    NumberedByEnds done{InARow(own_.size(), 0), {}};
     for (uint32_t row = 0; row < own_.size(); ++row)
       if (doubtful[row]) done.doubtful.push_back(row);
     if (!done.doubtful.empty()) return done;
@@ -141,7 +161,7 @@ class Answers {
   bool IsClearer(const Answer& one, const Answer& other) const {
     const double apart = Apart(one, other), its = Apart(other, one);
     if (own_.size() >= kTellIntervals && std::min(apart, its) <= kClearly * std::max(apart, its)) return apart < its;
-    return apart + OffTold(one) <= kClearly * (its + OffTold(other));
+    return apart + OffTold(one) + double{told_.unsure} <= kClearly * (its + OffTold(other));
   }
 
   const std::vector<float>& own_;

@@ -23,11 +23,13 @@ std::optional<Numbers> NumbersByStarts(const std::vector<float>& own, const std:
 // How much later one clock is than another; s.
 struct Later {
   float least = 0, most = 0;
+  float unsure = 0;  // it may be so far outside as well
 };
 
 struct NumberedByEnds {
   Numbers numbers;
   std::vector<uint32_t> doubtful;  // rows, of a worker whose rows stay as they are numbered: they may be other ops'
+  Later clock;                     // by the answers that fit about equally
 };
 
 // Rows of collectives that end at `own`, of ops that end in their group at `group`. How much later they end by the own

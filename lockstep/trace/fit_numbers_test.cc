@@ -43,7 +43,23 @@ TEST(NumbersByEnds, StayWhereTwoAnswersFitAboutEqually) {
     const NumberedByEnds numbered = NumbersByEnds(Ends(kEven, {0, 1, 2}, 1), kEven, told);
     EXPECT_THAT(numbered.numbers, ElementsAre(0, 1, 2));
     EXPECT_THAT(numbered.doubtful, ElementsAre(0, 1, 2));
+    EXPECT_LE(numbered.clock.least, 0);
+    EXPECT_EQ(numbered.clock.most, 1);
   }
+  const Later unsure{0, 0, 0.2F};
+  EXPECT_THAT(NumbersByEnds(Ends(kEven, {0, 1, 2}), kEven, unsure).doubtful, ElementsAre(0, 1, 2));
+  ExpectNumbers(kEven, {0, 1, 2}, 0, {0, 0, 0.05F});
+}
+
+// Of thousands that are lacking, those near in time are looked at.
+TEST(NumbersByEnds, AreToldWhereManyAreLost) {
+  std::vector<float> group;
+  Numbers ops;
+  for (uint32_t op = 0; op < 4000; ++op) {
+    group.push_back((op == 0 ? 0 : group.back()) + 0.001F * static_cast<float>(1 + op * 7919 % 13));
+    if (op % 2 == 1 || (op > 1000 && op < 1100)) ops.push_back(op);
+  }
+  ExpectNumbers(group, ops, 0.01F, {0.01F, 0.01F});
 }
 
 // A row may end with some delay of its own: nearer to the next op's end than to that of its own.

@@ -14,6 +14,7 @@ namespace lockstep::trace {
 namespace {
 
 constexpr size_t kMostDonors = 5, kAround = 4;  // lanes; steps, or ranks, to either side
+constexpr size_t kFarAway = 64;                 // steps, where none nearer tells
 constexpr size_t kMostMembers = 5;              // of a group, that tell when it ended
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -112,7 +113,7 @@ class WorkerTimes {
   }
 
   // How much later the op usually ends than that member of its group: clocks differ, and sends may be buffered.
-  float UsuallyLater(uint32_t op, const Member& member) const {
+  float UsuallyLater(uint32_t op, const Member& member) {
     std::vector<float> later;
     EachStepAround([&](size_t step) {
       const uint32_t own = LaneOf(step, Rank()), other = LaneOf(step, recorded_.lanes[member.lane].dp);
@@ -120,10 +121,30 @@ class WorkerTimes {
       if (recorded_.Has(op, own) && recorded_.Has(member.op, other))
         later.push_back(recorded_.End(op, own) - recorded_.End(member.op, other));
     });
-    return LowerMedian(std::move(later));
+    return later.empty() && member.op == op ? ByClock(member.lane) : LowerMedian(std::move(later));
   }
 
-  std::optional<float> GroupEnd(uint32_t op) const {
+  // How much later collectives end here than on another rank, in the nearest step that tells.
+  float ByClock(uint32_t lane) {
+    const auto [found, is_new] = by_clock_.try_emplace(lane, 0.0F);
+    if (!is_new) return found->second;
+    std::vector<float> later;
+    for (size_t away = 0; away <= kFarAway && later.empty(); ++away) {
+      if (step_ >= away) AddLater(step_ - away, recorded_.lanes[lane].dp, later);
+      if (away > 0 && step_ + away < recorded_.steps()) AddLater(step_ + away, recorded_.lanes[lane].dp, later);
+    }
+    return found->second = LowerMedian(std::move(later));
+  }
+
+  void AddLater(size_t step, int dp, std::vector<float>& later) const {
+    const uint32_t own = LaneOf(step, Rank()), other = LaneOf(step, dp);
+    if (own == RecordedTimes::kNone || other == RecordedTimes::kNone) return;
+    for (uint32_t op = span_.first; op < span_.last; ++op)
+      if (IsDataParallelComm(Op(op).type) && recorded_.Has(op, own) && recorded_.Has(op, other))
+        later.push_back(recorded_.End(op, own) - recorded_.End(op, other));
+  }
+
+  std::optional<float> GroupEnd(uint32_t op) {
     std::vector<float> ends;
     for (const Member& member : MembersOf(op))
       ends.push_back(recorded_.End(member.op, member.lane) + UsuallyLater(op, member));
@@ -216,6 +237,7 @@ class WorkerTimes {
   const OpSpan span_;
   const size_t step_;
   const uint32_t lane_;
+  std::map<uint32_t, float> by_clock_;                  // of each other lane, s
   std::map<uint32_t, float> group_ends_;                // of lost communications, s
   std::map<uint32_t, CommonMoments> common_;            // of each donor
   std::map<uint32_t, std::vector<CommonPass>> passes_;  // of each donor

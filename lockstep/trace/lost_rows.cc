@@ -85,12 +85,14 @@ class Finder {
 
   void OfWorker(int stage, size_t step, uint32_t lane, const LostRowTimes& times, std::vector<LostRow>& lost) const {
     std::vector<uint32_t> ops;
-    size_t there = 0;
+    size_t there = 0, in_doubt = 0;
     for (uint32_t op = index_.OfStage(stage).first; op < index_.OfStage(stage).last; ++op) {
-      if (recorded_.Has(op, lane)) ++there;
+      if (recorded_.IsInDoubt(op, lane)) ++in_doubt;
+      if (recorded_.Has(op, lane) || recorded_.IsInDoubt(op, lane)) ++there;
       if (IsLost(op, step, lane)) ops.push_back(op);
     }
-    if (ops.empty() || ops.size() >= there) return;
+    if (ops.size() >= there + in_doubt) std::erase_if(ops, [&](uint32_t op) { return !recorded_.IsInDoubt(op, lane); });
+    if (ops.empty()) return;
     const std::vector<LostRow> placed = times.Of(stage, step, lane, ops);
     lost.insert(lost.end(), placed.begin(), placed.end());
   }

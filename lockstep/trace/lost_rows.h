@@ -23,6 +23,7 @@ struct LostRow {
 // if it was within what was recorded of the step (lost_row_times.h). So nothing is lost where a lane has fewer
 // microbatches, where a step has no backward pass, and before and behind a window of profiling that begins or ends in
 // the middle of a step; nor a pause (gc); nor where as many of a worker's rows of the step would be lost as are there.
+// Rows in doubt are there, and lost too: what is answered of them says where they were.
 // The same on any number of threads. Cost: cells, and for each lost row a search among the ops of its stage.
 std::vector<LostRow> FindLostRows(const RecordedTimes& recorded, size_t threads = 1);
 

@@ -17,11 +17,13 @@ struct RecordedTimes {
   std::span<const JobOp> ops;  // by stage, then by type, then by sequence
   std::span<const JobLane> lanes;
   std::span<const uint32_t> first_lane;  // of each step, and one past the last
-  std::vector<float> starts, ends;       // [op * lanes + lane], s; NaN: no row
+  std::vector<float> starts, ends;       // [op * lanes + lane], s; NaN: no row, or one in doubt
+  std::vector<uint8_t> in_doubt;         // [op * lanes + lane] = 1: the row may be of another op. Empty: none
 
   size_t steps() const { return first_lane.size() - 1; }
   size_t Cell(uint32_t op, uint32_t lane) const { return op * lanes.size() + lane; }
   bool Has(uint32_t op, uint32_t lane) const { return !std::isnan(starts[Cell(op, lane)]); }
+  bool IsInDoubt(uint32_t op, uint32_t lane) const { return !in_doubt.empty() && in_doubt[Cell(op, lane)] != 0; }
   float Start(uint32_t op, uint32_t lane) const { return starts[Cell(op, lane)]; }
   float End(uint32_t op, uint32_t lane) const { return ends[Cell(op, lane)]; }
 };

@@ -1,7 +1,10 @@
 #include "lockstep/trace/row_numbers.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -10,12 +13,14 @@
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/common_moments.h"
 #include "lockstep/trace/fit_numbers.h"
+#include "lockstep/trace/worker_clocks.h"
 
 namespace lockstep::trace {
 namespace {
 
 constexpr size_t kAround = 4;      // steps to either side
 constexpr size_t kMostOthers = 7;  // lanes of the step that tell when a group ended
+constexpr float kAgree = 0.005F;   // s: clocks agree so well where nothing tells
 
 // Which microbatches each lane has passes of, on any stage.
 class Microbatches {
@@ -39,6 +44,11 @@ class Microbatches {
   std::vector<std::vector<bool>> of_lane_;
 };
 
+void Append(const Renumbered& some, Renumbered& all) {
+  all.rows.insert(all.rows.end(), some.rows.begin(), some.rows.end());
+  all.doubtful.insert(all.doubtful.end(), some.doubtful.begin(), some.doubtful.end());
+}
+
 class Stage {
  public:
   Stage(NumberedRows& numbered, const OpIndex& index, const Microbatches& microbatches, int stage, Renumbered& done)
@@ -47,12 +57,16 @@ class Stage {
         microbatches_(microbatches),
         stage_(stage),
         done_(done),
-        other_passes_(numbered.lanes.size()) {}
-
-  void Renumber() {
-    for (const OpType type : {OpType::kForwardCompute, OpType::kBackwardCompute}) ByMicrobatch(index_.Of(type, stage_));
+        other_passes_(numbered.lanes.size()) {
     for (int type = 0; type < kSchemaTypes; ++type)
-      if (IsTransfer(OpType(type)) || IsDataParallelComm(OpType(type))) ByTime(OpType(type));
+      for (uint32_t lane = 0; lane < lanes(); ++lane)
+        whole_[static_cast<size_t>(type)].push_back(HasAll(index_.Of(OpType(type), stage_), lane));
+  }
+
+  void Renumber(size_t threads) {
+    for (const OpType type : {OpType::kForwardCompute, OpType::kBackwardCompute}) ByMicrobatch(type);
+    for (int type = 0; type < kSchemaTypes; ++type)
+      if (IsTransfer(OpType(type)) || IsDataParallelComm(OpType(type))) ByTime(OpType(type), threads);
   }
 
  private:
@@ -68,32 +82,35 @@ class Stage {
     return count == span.size() ? 0 : count;
   }
 
-  bool IsWhole(OpSpan span, uint32_t lane) {
+  bool HasAll(OpSpan span, uint32_t lane) {
     uint32_t op = span.first;
     while (op < span.last && Row(op, lane) != nullptr) ++op;
     return op == span.last;
   }
 
-  std::vector<uint32_t> WholeLanes(OpSpan span) {
+  // Lanes that have all of a type. Those never change.
+  bool IsWhole(OpType type, uint32_t lane) const { return whole_[static_cast<size_t>(type)][lane]; }
+  std::vector<uint32_t> WholeLanes(OpType type) const {
     std::vector<uint32_t> whole;
     for (uint32_t lane = 0; lane < lanes(); ++lane)
-      if (IsWhole(span, lane)) whole.push_back(lane);
+      if (IsWhole(type, lane)) whole.push_back(lane);
     return whole;
   }
 
   // numbers[i] of the row that is the i-th, ascending.
-  void Give(OpSpan span, uint32_t lane, const Numbers& numbers) {
+  void Give(OpSpan span, uint32_t lane, const Numbers& numbers, Renumbered& done) {
     for (size_t i = numbers.size(); i-- > 0 && numbers[i] != i;) {
       StragglerRow* row = std::exchange(Row(span.first + static_cast<uint32_t>(i), lane), nullptr);
-      done_.rows.push_back({row, row->sequence});
+      done.rows.push_back({row, row->sequence});
       row->sequence = static_cast<uint16_t>(numbers[i]);
       Row(span.first + numbers[i], lane) = row;
     }
   }
 
-  void ByMicrobatch(OpSpan span) {
+  void ByMicrobatch(OpType type) {
     using Microbatch = std::pair<int8_t, int16_t>;
-    const std::vector<uint32_t> whole = WholeLanes(span);
+    const OpSpan span = index_.Of(type, stage_);
+    const std::vector<uint32_t> whole = WholeLanes(type);
     if (span.size() == 0 || whole.empty()) return;
     std::map<Microbatch, uint32_t> number_of;
     for (uint32_t i = 0; i < span.size(); ++i) {
@@ -111,7 +128,7 @@ class Stage {
       }
       if (count == 0) continue;
       if (numbers.size() == count && HasAllBetween(span, whole.front(), lane, numbers))
-        Give(span, lane, numbers);
+        Give(span, lane, numbers, done_);
       else
         other_passes_[lane] = true;
     }
@@ -201,9 +218,10 @@ class Stage {
     std::vector<float> later;
     for (int type = 0; type < kSchemaTypes; ++type) {
       const OpSpan span = index_.Of(OpType(type), stage_);
-      if (!IsDataParallelComm(OpType(type)) || !IsWhole(span, lane)) continue;
+      if (!IsDataParallelComm(OpType(type)) || !IsWhole(OpType(type), lane)) continue;
       std::vector<uint32_t> whole;
-      std::ranges::copy_if(others, std::back_inserter(whole), [&](uint32_t other) { return IsWhole(span, other); });
+      std::ranges::copy_if(others, std::back_inserter(whole),
+                           [&](uint32_t other) { return IsWhole(OpType(type), other); });
       for (uint32_t op = span.first; op < span.last; ++op)
         if (const std::optional<float> end = InTheMiddle(op, whole, EndOf))
           later.push_back(EndOf(*Row(op, lane)) - *end);
@@ -212,31 +230,62 @@ class Stage {
     return LowerMedian(std::move(later));
   }
 
-  // The same by what begins when gradients are reduced: the optimizer, with the rank's own delay.
-  std::optional<float> LaterByOptimizer(uint32_t lane, const std::vector<uint32_t>& others) {
-    for (const OpType type : {OpType::kOptimizerClipMainGrad, OpType::kOptimizer}) {
-      const OpSpan span = index_.Of(type, stage_);
-      if (span.size() == 0 || Row(span.first, lane) == nullptr) continue;
-      const auto start = InTheMiddle(span.first, others, [](const StragglerRow& row) { return row.start; });
-      if (start) return Row(span.first, lane)->start - *start;
-    }
+  // What begins when gradients are reduced, behind all of them.
+  std::optional<uint32_t> OptimizerOf(uint32_t lane) {
+    for (const OpType type : {OpType::kOptimizerClipMainGrad, OpType::kOptimizer})
+      if (const OpSpan span = index_.Of(type, stage_); span.size() > 0 && Row(span.first, lane) != nullptr)
+        return span.first;
     return std::nullopt;
   }
 
-  // The best word of the step's clocks: other collectives; the optimizer, without the delay that it has in the nearest
-  // steps on both sides whose collectives tell; what these tell; the optimizer alone. Else they are taken to agree.
-  Later Told(uint32_t lane, const std::vector<uint32_t>& others) {
-    if (const std::optional<float> later = LaterByEnds(lane, others)) return {*later, *later};
-    const std::optional<float> optimizer = LaterByOptimizer(lane, others);
-    std::optional<Later> told;
-    for (const int side : {-1, 1})
-      if (const std::optional<float> later = LaterAround(lane, others, side, optimizer))
-        told = told ? Later{std::min(told->least, *later), std::max(told->most, *later)} : Later{*later, *later};
-    if (told) return *told;
-    return {optimizer.value_or(0), optimizer.value_or(0)};
+  // How much later it begins by the clock of a lane than in others: that clock, and the rank's own delay.
+  std::optional<float> LaterByOptimizer(uint32_t lane, const std::vector<uint32_t>& others) {
+    const std::optional<uint32_t> optimizer = OptimizerOf(lane);
+    if (!optimizer) return std::nullopt;
+    const auto start = InTheMiddle(*optimizer, others, [](const StragglerRow& row) { return row.start; });
+    if (!start) return std::nullopt;
+    return Row(*optimizer, lane)->start - *start;
   }
 
-  std::optional<float> LaterAround(uint32_t lane, const std::vector<uint32_t>& others, int side,
+  // How long after the group's last end before it the others' optimizers begin.
+  float DelayOfOptimizer(OpSpan reduced, uint32_t lane, const std::vector<uint32_t>& others) {
+    const std::optional<uint32_t> optimizer = OptimizerOf(lane);
+    std::vector<float> delays;
+    for (const uint32_t other : others) {
+      const StragglerRow* own = optimizer ? Row(*optimizer, other) : nullptr;
+      float delay = std::numeric_limits<float>::infinity();
+      for (uint32_t op = reduced.first; op < reduced.last && own != nullptr; ++op)
+        if (const float since = own->start - EndOf(*Row(op, other)); since >= -kOffClock)
+          delay = std::min(delay, std::max(since, 0.0F));
+      if (std::isfinite(delay)) delays.push_back(delay);
+    }
+    return LowerMedian(std::move(delays));
+  }
+
+  // The best word of the step's clocks: other collectives; what these tell in the nearest steps on both sides, moved by
+  // no more than the optimizer moved from there to here. The optimizer alone tells between what: its rank may have
+  // begun it late, so as far ahead as it seems to be the clock need not be; but it begins behind the last end, so the
+  // clock is no less behind than it would be without the delay that the others have. Else clocks are taken to agree.
+  Later Told(OpSpan span, uint32_t lane, const std::vector<uint32_t>& others) {
+    if (const std::optional<float> later = LaterByEnds(lane, others)) return {*later, *later};
+    const std::optional<float> optimizer = LaterByOptimizer(lane, others);
+    const std::optional<Later> before = LaterAround(lane, others, -1, optimizer),
+                               behind = LaterAround(lane, others, 1, optimizer);
+    if (before && behind) return Both(*before, *behind);
+    if (before || behind) return before ? *before : *behind;
+    if (!optimizer) return {0, 0, kAgree};
+    const float at_most = std::min(0.0F, *optimizer + DelayOfOptimizer(span, lane, others));
+    return {std::min(0.0F, *optimizer), std::max(*optimizer, at_most), kAgree};
+  }
+
+  // What two tell: where they don't contradict each other, what both allow; else all between.
+  static Later Both(const Later& one, const Later& other) {
+    const float least = std::max(one.least, other.least), most = std::min(one.most, other.most);
+    if (least <= most) return {least, most};
+    return {std::min(one.least, other.least), std::max(one.most, other.most)};
+  }
+
+  std::optional<Later> LaterAround(uint32_t lane, const std::vector<uint32_t>& others, int side,
                                    std::optional<float> optimizer) {
     for (size_t away = 1; away <= kAround; ++away) {
       const size_t step =
@@ -246,8 +295,9 @@ class Stage {
       const std::vector<uint32_t> there = LanesOf(step, others);
       const std::optional<float> later = LaterByEnds(*own, there);
       const std::optional<float> with_delay = optimizer ? LaterByOptimizer(*own, there) : std::nullopt;
-      if (later && with_delay) return *later + (*optimizer - *with_delay);
-      if (later && !optimizer) return later;
+      if (!later || (optimizer && !with_delay)) continue;
+      const float moved = optimizer ? *later + (*optimizer - *with_delay) : *later;
+      return Later{std::min(*later, moved), std::max(*later, moved)};
     }
     return std::nullopt;
   }
@@ -266,52 +316,60 @@ class Stage {
     return false;
   }
 
-  void Leave(OpSpan span, uint32_t lane, uint32_t row) { done_.left.push_back(Row(span.first + row, lane)); }
-  void LeaveAll(OpSpan span, uint32_t lane, uint32_t count) {
-    for (uint32_t row = 0; row < count; ++row) Leave(span, lane, row);
+  void Leave(OpSpan span, uint32_t lane, uint32_t row, Later clock, Renumbered& done) {
+    done.doubtful.push_back({Row(span.first + row, lane), span.first + row, lane, clock});
+  }
+  void LeaveAll(OpSpan span, uint32_t lane, uint32_t count, Renumbered& done) {
+    constexpr float kAny = std::numeric_limits<float>::infinity();
+    for (uint32_t row = 0; row < count; ++row) Leave(span, lane, row, {-kAny, kAny}, done);
   }
 
   static bool IsTooMany(OpSpan span, uint32_t count) { return size_t{count} * (span.size() - count) > kMostCells; }
 
   // A group ends together. Starts tell nothing of collectives one behind the other: from the second on they are the
   // slowest rank's.
-  void ByEnds(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane, uint32_t count) {
+  void ByEnds(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane, uint32_t count, Renumbered& done) {
     const size_t step = StepOf(lane);
     std::vector<uint32_t> others;
     for (auto at = std::ranges::lower_bound(whole, numbered_.first_lane[step]);
          at != whole.end() && *at < numbered_.first_lane[step + 1] && others.size() < kMostOthers; ++at)
       others.push_back(*at);
     if (others.empty() ? SomebodyHasMore(span, lane, count) : IsTooMany(span, count))
-      return LeaveAll(span, lane, count);
+      return LeaveAll(span, lane, count, done);
     if (others.empty()) return;
     std::vector<float> own, group;
     for (uint32_t op = span.first; op < span.first + count; ++op) own.push_back(EndOf(*Row(op, lane)));
     for (uint32_t op = span.first; op < span.last; ++op) group.push_back(*InTheMiddle(op, others, EndOf));
-    const NumberedByEnds numbered = NumbersByEnds(own, group, Told(lane, others));
-    for (const uint32_t row : numbered.doubtful) Leave(span, lane, row);
-    Give(span, lane, numbered.numbers);
+    const NumberedByEnds numbered = NumbersByEnds(own, group, Told(span, lane, others));
+    for (const uint32_t row : numbered.doubtful) Leave(span, lane, row, numbered.clock, done);
+    Give(span, lane, numbered.numbers, done);
   }
 
-  void ByStarts(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane, uint32_t count) {
+  void ByStarts(OpSpan span, const std::vector<uint32_t>& whole, uint32_t lane, uint32_t count, Renumbered& done) {
     const std::vector<float> expected = ExpectedStarts(span, whole, lane);
     if (expected.empty()) return;
-    if (IsTooMany(span, count)) return LeaveAll(span, lane, count);
+    if (IsTooMany(span, count)) return LeaveAll(span, lane, count, done);
     std::vector<float> own;
     for (uint32_t op = span.first; op < span.first + count; ++op) own.push_back(Row(op, lane)->start);
-    if (const std::optional<Numbers> numbers = NumbersByStarts(own, expected)) Give(span, lane, *numbers);
+    if (const std::optional<Numbers> numbers = NumbersByStarts(own, expected)) Give(span, lane, *numbers, done);
   }
 
-  void ByTime(OpType type) {
+  // Each lane by itself: it reads of others what they have whole, and of none that is changed meanwhile.
+  void ByTime(OpType type, size_t threads) {
     const OpSpan span = index_.Of(type, stage_);
-    const std::vector<uint32_t> whole = WholeLanes(span);
-    for (uint32_t lane = 0; lane < lanes(); ++lane) {
+    const std::vector<uint32_t> whole = WholeLanes(type);
+    if (whole.size() == lanes()) return;
+    std::vector<Renumbered> done(lanes());
+    ParallelFor(lanes(), threads, [&](size_t i, size_t /*worker*/) {
+      const auto lane = static_cast<uint32_t>(i);
       const uint32_t count = Fewer(span, lane);
-      if (count == 0 || other_passes_[lane]) continue;
+      if (count == 0 || other_passes_[lane]) return;
       if (IsDataParallelComm(type) && !IsAlone(lane))
-        ByEnds(span, whole, lane, count);
+        ByEnds(span, whole, lane, count, done[lane]);
       else if (!whole.empty())
-        ByStarts(span, whole, lane, count);
-    }
+        ByStarts(span, whole, lane, count, done[lane]);
+    });
+    for (const Renumbered& some : done) Append(some, done_);
   }
 
   NumberedRows& numbered_;
@@ -319,23 +377,22 @@ class Stage {
   const Microbatches& microbatches_;
   const int stage_;
   Renumbered& done_;
-  std::vector<bool> other_passes_;  // [lane]: not some of those that a whole lane has
+  std::array<std::vector<bool>, kSchemaTypes> whole_;  // [type][lane]
+  std::vector<bool> other_passes_;                     // [lane]: not some of those that a whole lane has
 };
 
 }  // namespace
 
-Renumbered Renumber(NumberedRows numbered, size_t threads) {
+Renumbered Renumber(NumberedRows& numbered, size_t threads) {
   const OpIndex index(numbered.ops);
   const Microbatches microbatches(numbered);
   std::vector<Renumbered> done(static_cast<size_t>(index.stages()));
+  const size_t of_stage = (threads + done.size() - 1) / std::max<size_t>(done.size(), 1);
   ParallelFor(done.size(), threads, [&](size_t stage, size_t /*worker*/) {
-    Stage(numbered, index, microbatches, static_cast<int>(stage), done[stage]).Renumber();
+    Stage(numbered, index, microbatches, static_cast<int>(stage), done[stage]).Renumber(of_stage);
   });
   Renumbered all;
-  for (const Renumbered& some : done) {
-    all.rows.insert(all.rows.end(), some.rows.begin(), some.rows.end());
-    all.left.insert(all.left.end(), some.left.begin(), some.left.end());
-  }
+  for (const Renumbered& some : done) Append(some, all);
   return all;
 }
 

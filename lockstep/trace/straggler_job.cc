@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "lockstep/trace/pipeline.h"
 #include "lockstep/trace/row_numbers.h"
 #include "lockstep/trace/unknown_transfers.h"
+#include "lockstep/trace/untold_clocks.h"
 #include "lockstep/trace/worker_clocks.h"
 
 namespace lockstep::trace {
@@ -152,65 +154,99 @@ std::vector<uint32_t> StepsOf(const LaneTable& lanes) {
   return step_of;
 }
 
-// Adds the rows that were lost where the others tell of them, as a last piece.
-std::vector<LostRow> PutBackLostRows(StragglerRows& rows, OpTable& table, LaneTable& lanes, size_t threads) {
-  const size_t ops = table.ops().size(), width = lanes.lanes.size();
-  RecordedTimes recorded{table.ops(), lanes.lanes, lanes.first_lane, std::vector<float>(ops * width, kMissing),
-                         std::vector<float>(ops * width, kMissing)};
-  std::vector<const StragglerRow*> like(ops);
-  for (const auto& piece : rows.pieces)
-    for (const StragglerRow& row : piece) {
-      const size_t cell = table.Of(row) * width + lanes.lane_of[row.step][row.dp];
-      recorded.starts[cell] = row.start;
-      recorded.ends[cell] = row.start + row.duration;
-      like[table.Of(row)] = &row;
-    }
-  const std::vector<uint32_t> step_of = StepsOf(lanes);
-  std::vector<StragglerRow> back;
-  std::vector<LostRow> all = FindLostRows(recorded, threads);
-  for (const LostRow& lost : all) {
-    StragglerRow& row = back.emplace_back(*like[lost.op]);
-    row.step = step_of[lost.lane];
-    row.dp = static_cast<uint16_t>(lanes.lanes[lost.lane].dp);
-    row.start = lost.start;
-    row.duration = lost.end - lost.start;
-  }
-  if (all.empty()) return all;
-  rows.pieces.push_back(std::move(back));
-  // Else the order is told by a lane that was recorded whole.
-  if (std::find(lanes.rows.begin(), lanes.rows.end(), ops) == lanes.rows.end())
-    for (const LostRow& lost : all) ++lanes.rows[lost.lane];
-  return all;
-}
+// What was made of rows of which some were lost.
+struct Mends {
+  Renumbered renumbered;
+  UntoldClocks untold;
+  std::vector<std::pair<StragglerRow*, StragglerRow>> moved;  // rows in doubt, as they were
+  std::vector<LostRow> put_back;
+  bool refused = false;  // with them the rows fit no schedule, so they were taken back
+};
 
-Renumbered RenumberRows(StragglerRows& rows, OpTable& table, const LaneTable& lanes, size_t threads) {
+NumberedRows TableOf(StragglerRows& rows, OpTable& table, const LaneTable& lanes) {
   const size_t width = lanes.lanes.size();
   NumberedRows numbered{table.ops(), lanes.lanes, lanes.first_lane,
                         std::vector<StragglerRow*>(table.ops().size() * width)};
   for (auto& piece : rows.pieces)
     for (StragglerRow& row : piece) numbered.rows[table.Of(row) * width + lanes.lane_of[row.step][row.dp]] = &row;
-  return Renumber(std::move(numbered), threads);
+  return numbered;
 }
 
-struct Mends {
-  Renumbered renumbered;
-  std::vector<LostRow> put_back;
-  bool refused = false;  // with them the rows fit no schedule, so they were taken back
-};
+// Rows in doubt are no word of when their op was.
+RecordedTimes TimesOf(const StragglerRows& rows, OpTable& table, const LaneTable& lanes,
+                      std::vector<uint8_t> in_doubt) {
+  const size_t width = lanes.lanes.size(), cells = table.ops().size() * width;
+  RecordedTimes recorded{table.ops(),
+                         lanes.lanes,
+                         lanes.first_lane,
+                         std::vector<float>(cells, kMissing),
+                         std::vector<float>(cells, kMissing),
+                         std::move(in_doubt)};
+  for (const auto& piece : rows.pieces)
+    for (const StragglerRow& row : piece) {
+      const size_t cell = table.Of(row) * width + lanes.lane_of[row.step][row.dp];
+      if (!recorded.in_doubt.empty() && recorded.in_doubt[cell] != 0) continue;
+      recorded.starts[cell] = row.start;
+      recorded.ends[cell] = row.start + row.duration;
+    }
+  return recorded;
+}
+
+// Adds the rows that were lost where the others tell of them, as a last piece, and moves those in doubt there.
+void PutBackLostRows(StragglerRows& rows, OpTable& table, LaneTable& lanes, std::vector<uint8_t> in_doubt,
+                     size_t threads, Mends& mends) {
+  std::vector<const StragglerRow*> like(table.ops().size());
+  for (const auto& piece : rows.pieces)
+    for (const StragglerRow& row : piece) like[table.Of(row)] = &row;
+  std::map<std::pair<uint32_t, uint32_t>, StragglerRow*> doubtful;  // by op and lane
+  for (const DoubtfulRow& one : mends.renumbered.doubtful) doubtful[{one.op, one.lane}] = one.row;
+  const std::vector<uint32_t> step_of = StepsOf(lanes);
+  std::vector<StragglerRow> back;
+  for (const LostRow& lost : FindLostRows(TimesOf(rows, table, lanes, std::move(in_doubt)), threads)) {
+    const auto found = doubtful.find({lost.op, lost.lane});
+    const bool is_there = found != doubtful.end();
+    if (is_there)
+      mends.moved.emplace_back(found->second, *found->second);
+    else
+      mends.put_back.push_back(lost);
+    StragglerRow& row = is_there ? *found->second : back.emplace_back(*like[lost.op]);
+    row.step = step_of[lost.lane];
+    row.dp = static_cast<uint16_t>(lanes.lanes[lost.lane].dp);
+    row.start = lost.start;
+    row.duration = lost.end - lost.start;
+  }
+  if (back.empty()) return;
+  rows.pieces.push_back(std::move(back));
+  // Else the order is told by a lane that was recorded whole.
+  if (std::find(lanes.rows.begin(), lanes.rows.end(), table.ops().size()) == lanes.rows.end())
+    for (const LostRow& lost : mends.put_back) ++lanes.rows[lost.lane];
+}
 
 Mends MendRows(StragglerRows& rows, OpTable& table, LaneTable& lanes, size_t threads) {
   Mends mends;
   if (rows.size() >= table.ops().size() * lanes.lanes.size()) return mends;
-  mends.renumbered = RenumberRows(rows, table, lanes, threads);
-  mends.put_back = PutBackLostRows(rows, table, lanes, threads);
+  std::vector<uint8_t> in_doubt;
+  {
+    NumberedRows numbered = TableOf(rows, table, lanes);
+    mends.renumbered = Renumber(numbered, threads);
+    if (!mends.renumbered.doubtful.empty()) {
+      in_doubt.resize(numbered.rows.size());
+      for (const DoubtfulRow& one : mends.renumbered.doubtful) in_doubt[one.op * lanes.lanes.size() + one.lane] = 1;
+      mends.untold = BeginWithOthers(numbered, mends.renumbered.doubtful, in_doubt);
+    }
+  }
+  PutBackLostRows(rows, table, lanes, std::move(in_doubt), threads, mends);
   return mends;
 }
 
 void TakeBack(Mends& mends, StragglerRows& rows, LaneTable& lanes) {
+  for (const auto& [row, was] : mends.moved) *row = was;
+  for (const auto& [row, start] : mends.untold.as) row->start = start;
   for (const RenumberedRow& one : mends.renumbered.rows) one.row->sequence = one.sequence;
   if (!mends.put_back.empty()) rows.pieces.pop_back();
   lanes.rows = lanes.recorded_rows;
-  mends = {.renumbered = {}, .put_back = {}, .refused = true};
+  mends = Mends();
+  mends.refused = true;
 }
 
 // When each step begins and how long it takes. An op that is lost in a slow step would else seem to come early.
@@ -283,15 +319,6 @@ absl::StatusOr<graph::OpGraphBuilder::Built> GraphOf(const StragglerRows& rows, 
   return builder.Build(lanes.first_lane, [&](uint32_t op) { return NameOf(table.ops()[op]); });
 }
 
-std::vector<size_t> CellsOf(const std::vector<StragglerRow*>& rows, const OpTable& table, const LaneTable& lanes,
-                            const std::vector<uint32_t>& number, size_t width) {
-  std::vector<size_t> cells;
-  cells.reserve(rows.size());
-  for (const StragglerRow* row : rows)
-    cells.push_back(number[table.Of(*row)] * width + lanes.lane_of[row->step][row->dp]);
-  return cells;
-}
-
 // Moves the rows into starts and durations. Answers how many places are left empty.
 absl::StatusOr<uint64_t> Fill(TracedJob& job, StragglerRows rows, const OpTable& table, const LaneTable& lanes,
                               const std::vector<uint32_t>& number, size_t threads) {
@@ -328,6 +355,14 @@ void MarkAbsent(TracedJob& job, uint64_t missing) {
   }
 }
 
+void MarkPutBack(TracedJob& job, const Mends& mends, const std::vector<uint32_t>& number) {
+  if (mends.put_back.empty() && mends.renumbered.doubtful.empty()) return;
+  job.put_back.resize(job.starts.size());
+  for (const LostRow& one : mends.put_back) job.put_back[job.graph.Cell(number[one.op], one.lane)] = PutBack::kLost;
+  for (const DoubtfulRow& one : mends.renumbered.doubtful)
+    job.put_back[job.graph.Cell(number[one.op], one.lane)] = PutBack::kDoubtful;
+}
+
 // In the order of the op types; ops of a type are held against each other.
 void NameKinds(TracedJob& job) {
   for (int type = 0; type < kSchemaTypes; ++type) {
@@ -360,7 +395,7 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   LaneTable lanes = Lanes(rows, meta.dp, threads);
   Mends mends = MendRows(rows, table, lanes, threads);
   absl::StatusOr<graph::OpGraphBuilder::Built> graph = GraphOf(rows, table, lanes, meta);
-  if (!graph.ok() && !(mends.put_back.empty() && mends.renumbered.rows.empty())) {
+  if (!graph.ok() && !(mends.put_back.empty() && mends.renumbered.rows.empty() && mends.moved.empty())) {
     TakeBack(mends, rows, lanes);
     graph = GraphOf(rows, table, lanes, meta);
   }
@@ -378,7 +413,7 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   job.dp = meta.dp;
   job.pp = meta.pp;
   job.ranks = std::move(rows.ranks);
-  const std::vector<size_t> doubtful = CellsOf(mends.renumbered.left, table, lanes, built.number, job.lanes.size());
+  job.untold_clocks = std::move(mends.untold.workers);
   LS_ASSIGN_OR_RETURN(const uint64_t missing, Fill(job, std::move(rows), table, lanes, built.number, threads));
   NameKinds(job);
   Count(job.counters, "steps_without_compute", idle_steps);
@@ -386,13 +421,10 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   Count(job.counters, "absent_ops", mends.put_back.size() + missing);
   Count(job.counters, "lost_rows_put_back", mends.put_back.size());
   Count(job.counters, "rows_renumbered", mends.renumbered.rows.size());
-  Count(job.counters, "rows_left_as_numbered", doubtful.size());
+  Count(job.counters, "rows_left_as_numbered", mends.renumbered.doubtful.size());
   Count(job.counters, kLostRowsLeftOut, mends.refused ? missing : 0);
   MarkAbsent(job, missing);
-  if (!mends.put_back.empty()) job.put_back.resize(job.starts.size());
-  for (const LostRow& one : mends.put_back) job.put_back[job.graph.Cell(built.number[one.op], one.lane)] = 1;
-  if (!doubtful.empty()) job.doubtful.resize(job.starts.size());
-  for (const size_t cell : doubtful) job.doubtful[cell] = 1;
+  MarkPutBack(job, mends, built.number);
   TimeSteps(job, threads);
   MeasureParts(job, threads);
   MendClocks(job, threads);

@@ -17,11 +17,7 @@ constexpr float kBelowZero = -0.01F;
 class Parts {
  public:
   explicit Parts(TracedJob& job)
-      : job_(job),
-        width_(job.lanes.size()),
-        some_untold_(!job.put_back.empty() || !job.doubtful.empty()),
-        row_(width_),
-        scratch_(width_) {
+      : job_(job), width_(job.lanes.size()), some_untold_(!job.put_back.empty()), row_(width_), scratch_(width_) {
     if (some_untold_) recorded_.resize(width_);
   }
 
@@ -71,7 +67,7 @@ class Parts {
         const size_t cell = before * width_ + lane;
         const float end = job_.starts[cell] + job_.durations[cell];
         row_[lane] = first ? end : std::max(row_[lane], end);
-        if (some_untold_ && IsTold(cell)) recorded_[lane] = std::max(recorded_[lane], end);
+        if (some_untold_ && !IsPutBack(job_, cell)) recorded_[lane] = std::max(recorded_[lane], end);
       }
       first = false;
     }
@@ -83,12 +79,10 @@ class Parts {
     }
   }
 
-  bool IsTold(size_t cell) const { return !IsPutBack(job_, cell) && !IsDoubtful(job_, cell); }
-
-  // Whether a moment of the cell is below zero by what was recorded alone: a row that was put back, or may be of
-  // another op, is no word of clocks.
+  // Whether a moment of the cell is below zero by what was recorded alone: a row that was put back is no word of
+  // clocks.
   bool IsTold(size_t cell, size_t lane, float moment) const {
-    return !some_untold_ || (IsTold(cell) && moment - recorded_[lane] <= kBelowZero);
+    return !some_untold_ || (!IsPutBack(job_, cell) && moment - recorded_[lane] <= kBelowZero);
   }
 
   // IsMended knows it by its sign.

@@ -46,6 +46,13 @@ struct Origin {
   std::map<int32_t, std::string> host_of;  // by global rank; none: not told
 };
 
+// Of an op: whether its row is put where other rows say that it was.
+enum class PutBack : uint8_t {
+  kNot,
+  kLost,
+  kDoubtful,  // there is one, which may be that of another op of its type, and so is taken as lost
+};
+
 struct TracedJob {
   std::string name;
   int64_t world_size = 1;
@@ -65,10 +72,7 @@ struct TracedJob {
   std::vector<float> starts, durations;
   std::vector<float> transfers;  // of communication; of compute, its duration
   std::vector<float> delays;
-  // [op * lanes + lane] = 1: the row was lost, and is put back where others say. Empty: none.
-  std::vector<uint8_t> put_back;
-  // [op * lanes + lane] = 1: the row may be that of another op of its type. Empty: none.
-  std::vector<uint8_t> doubtful;
+  std::vector<PutBack> put_back;  // [op * lanes + lane]; empty: none
   std::vector<float> step_times;  // of each lane set: last end - first start, of what was recorded
   // [stage * lanes + lane], s since the begin of the step: until then its rank was at the step before, which is no
   // delay. Empty: not told.
@@ -82,6 +86,8 @@ struct TracedJob {
 
   // s, by dp and stage: what was added to the times of workers whose clocks were off; of several steps the largest.
   std::map<std::pair<int, int>, double> clock_offsets;
+  // By dp and stage: of rows in doubt, and none that tells the clock. They begin each step with the others.
+  std::vector<std::pair<int, int>> untold_clocks;
 
   std::vector<Counter> counters;
 };
@@ -90,14 +96,13 @@ struct TracedJob {
 inline constexpr std::string_view kNegativeTransfers = "negative_transfers", kNegativeDelays = "negative_delays";
 
 // Of a cell.
-inline bool IsPutBack(const TracedJob& job, size_t cell) { return !job.put_back.empty() && job.put_back[cell] != 0; }
-
-inline bool IsDoubtful(const TracedJob& job, size_t cell) { return !job.doubtful.empty() && job.doubtful[cell] != 0; }
+inline PutBack PutBackOf(const TracedJob& job, size_t cell) {
+  return job.put_back.empty() ? PutBack::kNot : job.put_back[cell];
+}
+inline bool IsPutBack(const TracedJob& job, size_t cell) { return PutBackOf(job, cell) != PutBack::kNot; }
 
 // When the op began and ended is known by its own rank.
-inline bool IsRecorded(const TracedJob& job, size_t cell) {
-  return !job.graph.IsAbsent(cell) && !IsPutBack(job, cell) && !IsDoubtful(job, cell);
-}
+inline bool IsRecorded(const TracedJob& job, size_t cell) { return !job.graph.IsAbsent(cell) && !IsPutBack(job, cell); }
 
 // s; of a cell.
 inline float DataWaitOf(const TracedJob& job, size_t cell) {

@@ -13,7 +13,7 @@ bool HasAllLanes(const TracedJob& job, size_t set) {
 }
 
 bool LacksNothing(const TracedJob& job) {
-  return job.graph.absent.empty() && job.put_back.empty() && job.doubtful.empty() &&
+  return job.graph.absent.empty() && job.put_back.empty() &&
          job.lanes.size() == job.steps.size() * static_cast<size_t>(job.dp);
 }
 

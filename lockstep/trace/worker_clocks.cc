@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/median.h"
@@ -12,8 +13,10 @@
 namespace lockstep::trace {
 namespace {
 
-constexpr double kOff = 1e7;  // ns: a clock that is less off does no harm
 constexpr double kNanosPerSecond = 1e9;
+constexpr double kOff = double{kOffClock} * kNanosPerSecond;
+constexpr double kSteady = 0.1;    // of how far off a clock is: how far its ends lie from each other, at most
+constexpr size_t kFewestEnds = 3;  // fewer may lie together by chance
 
 uint64_t CountOf(const TracedJob& job, std::string_view name) {
   for (const Counter& counter : job.counters)
@@ -37,8 +40,10 @@ void EachCell(const TracedJob& job, const graph::Unit& unit, size_t first_lane, 
       if (const size_t cell = job.graph.Cell(op, lane); IsRecorded(job, cell)) take(op, lane, cell);
 }
 
+using Offsets = std::vector<std::optional<double>>;  // [dp * pp + stage], ns to be added; nothing: not told
+
 // What a step's communications say of the clocks: they end on all their members together.
-std::vector<ClockOffset> ClocksInStep(const TracedJob& job, size_t set) {
+Offsets ClocksInStep(const TracedJob& job, size_t set) {
   using Ends = std::vector<std::pair<size_t, int64_t>>;
   std::vector<Ends> ends;
   const size_t first = job.graph.first_lane[set], last = job.graph.first_lane[set + 1];
@@ -54,13 +59,43 @@ std::vector<ClockOffset> ClocksInStep(const TracedJob& job, size_t set) {
     });
   }
   std::erase_if(ends, [](const Ends& members) { return members.size() < 2; });
-  std::vector<ClockOffset> clocks = FitClocks(static_cast<size_t>(job.dp) * static_cast<size_t>(job.pp), ends);
+  const std::vector<ClockOffset> clocks = FitClocks(static_cast<size_t>(job.dp) * static_cast<size_t>(job.pp), ends);
+  Offsets offsets(clocks.size());
+  for (const Ends& members : ends)
+    for (const auto& [worker, end] : members) offsets[worker] = clocks[worker].offset_ns;
   // Of two workers one is off, not both by half of it.
-  std::vector<double> offsets;
-  offsets.reserve(clocks.size());
-  for (const ClockOffset& clock : clocks) offsets.push_back(clock.offset_ns);
-  const double middle = LowerMedian(std::move(offsets));
-  for (ClockOffset& clock : clocks) clock.offset_ns -= middle;
+  std::vector<double> told;
+  for (const std::optional<double>& offset : offsets)
+    if (offset) told.push_back(*offset);
+  const double middle = LowerMedian(std::move(told));
+  for (std::optional<double>& offset : offsets)
+    if (offset) *offset -= middle;
+  return offsets;
+}
+
+// [step][worker]. Where a step doesn't tell of a worker's clock, the nearest do that tell, on both sides.
+std::vector<Offsets> ClocksOf(const TracedJob& job, size_t threads) {
+  const size_t sets = job.steps.size();
+  std::vector<Offsets> clocks(sets);
+  ParallelFor(sets, threads, [&](size_t set, size_t /*worker*/) { clocks[set] = ClocksInStep(job, set); });
+  for (size_t worker = 0; worker < clocks.front().size(); ++worker) {
+    std::optional<size_t> told;  // the last step so far
+    const auto fill = [&](size_t until) {
+      const size_t begin = told ? *told + 1 : 0;
+      for (size_t set = begin; set < until; ++set) {
+        const std::optional<double> before = told ? clocks[*told][worker] : std::nullopt,
+                                    behind = until < sets ? clocks[until][worker] : std::nullopt;
+        const double passed = told ? static_cast<double>(set - *told) / static_cast<double>(until - *told) : 0;
+        if (before && behind)
+          clocks[set][worker] = *before + passed * (*behind - *before);
+        else
+          clocks[set][worker] = before ? before : behind;
+      }
+    };
+    for (size_t set = 0; set < sets; ++set)
+      if (clocks[set][worker]) fill(set), told = set;
+    fill(sets);
+  }
   return clocks;
 }
 
@@ -89,6 +124,56 @@ std::vector<std::pair<Seen, Seen>> BelowZero(const TracedJob& job, size_t first_
   return seen;
 }
 
+// [worker][step]: how far behind the middle of their groups a worker's collectives end; s.
+std::vector<std::vector<std::vector<float>>> EndsBehind(const TracedJob& job, size_t threads) {
+  const size_t sets = job.steps.size();
+  std::vector<std::vector<std::vector<float>>> behind(static_cast<size_t>(job.dp) * static_cast<size_t>(job.pp),
+                                                      std::vector<std::vector<float>>(sets));
+  ParallelFor(sets, threads, [&](size_t set, size_t /*worker*/) {
+    std::vector<std::pair<size_t, float>> ends;  // by worker
+    for (const graph::Unit& unit : job.graph.units) {
+      if (unit.scope == graph::Scope::kLane || !IsDataParallelComm(job.ops[unit.first].type)) continue;
+      ends.clear();
+      std::vector<float> moments;
+      EachCell(job, unit, job.graph.first_lane[set], job.graph.first_lane[set + 1],
+               [&](uint32_t op, size_t lane, size_t cell) {
+                 moments.push_back(job.starts[cell] + job.durations[cell]);
+                 ends.emplace_back(WorkerOf(job, op, lane), moments.back());
+               });
+      if (ends.size() < 2) continue;
+      const float middle = LowerMedian(std::move(moments));
+      for (const auto& [worker, end] : ends) behind[worker][set].push_back(end - middle);
+    }
+  });
+  return behind;
+}
+
+// How far the one usually is from the one before.
+float StepwiseSpread(const std::vector<std::vector<float>>& of_steps) {
+  std::vector<float> apart;
+  std::optional<float> last;
+  for (const std::vector<float>& values : of_steps)
+    for (const float value : values) {
+      if (last) apart.push_back(std::abs(value - *last));
+      last = value;
+    }
+  if (apart.size() + 1 < kFewestEnds) return std::numeric_limits<float>::infinity();
+  return LowerMedian(std::move(apart));
+}
+
+// In how many steps which workers' collectives end before or behind those of their groups, all by about as much: no
+// transfer comes out below zero by a clock that is ahead by less than a collective takes.
+uint64_t StepsOffByEnds(const TracedJob& job, size_t threads) {
+  uint64_t off = 0;
+  for (const std::vector<std::vector<float>>& of_steps : EndsBehind(job, threads)) {
+    const auto spread = static_cast<double>(StepwiseSpread(of_steps));
+    for (const std::vector<float>& ends : of_steps)
+      if (const double by = std::abs(double{LowerMedian(ends)}); by >= double{kOffClock} && spread <= kSteady * by)
+        ++off;
+  }
+  return off;
+}
+
 // In any step, by any kind of communication: of a host that holds a whole pipeline the collectives alone tell, and a
 // clock that leaps late is off in few steps.
 bool ClocksDisagree(const TracedJob& job) {
@@ -99,16 +184,28 @@ bool ClocksDisagree(const TracedJob& job) {
   return false;
 }
 
-void Shift(TracedJob& job, size_t set, const std::vector<ClockOffset>& clocks) {
+// [worker]: whether its clock is off in some step. It is put right in all of them then: the parts of a few steps would
+// else be longer or shorter than those of the others.
+std::vector<bool> AreOff(const std::vector<Offsets>& clocks) {
+  std::vector<bool> off(clocks.front().size());
+  for (const Offsets& of_step : clocks)
+    for (size_t worker = 0; worker < off.size(); ++worker)
+      if (std::abs(of_step[worker].value_or(0)) >= kOff) off[worker] = true;
+  return off;
+}
+
+void Shift(TracedJob& job, const std::vector<Offsets>& clocks) {
+  const std::vector<bool> off = AreOff(clocks);
   for (uint32_t op = 0; op < job.ops.size(); ++op)
-    for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
-      const size_t worker = WorkerOf(job, op, lane);
-      const double offset = clocks[worker].offset_ns;
-      if (std::abs(offset) < kOff || job.graph.IsAbsent(job.graph.Cell(op, lane))) continue;
-      job.starts[job.graph.Cell(op, lane)] += static_cast<float>(offset / kNanosPerSecond);
-      double& told = job.clock_offsets[{job.lanes[lane].dp, job.ops[op].stage}];
-      if (std::abs(offset / kNanosPerSecond) > std::abs(told)) told = offset / kNanosPerSecond;
-    }
+    for (size_t set = 0; set < job.steps.size(); ++set)
+      for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
+        const size_t worker = WorkerOf(job, op, lane);
+        if (!off[worker] || job.graph.IsAbsent(job.graph.Cell(op, lane))) continue;
+        const double offset = clocks[set][worker].value_or(0) / kNanosPerSecond;
+        job.starts[job.graph.Cell(op, lane)] += static_cast<float>(offset);
+        double& told = job.clock_offsets[{job.lanes[lane].dp, job.ops[op].stage}];
+        if (std::abs(offset) > std::abs(told)) told = offset;
+      }
 }
 
 }  // namespace
@@ -121,13 +218,16 @@ std::vector<double> MendedShares(const TracedJob& job) {
 }
 
 void MendClocks(TracedJob& job, size_t threads) {
-  if (!ClocksDisagree(job)) return;
+  const uint64_t off = StepsOffByEnds(job, threads);
+  if (off == 0 && !ClocksDisagree(job)) return;
   TracedJob mended = job;
-  for (size_t set = 0; set < job.steps.size(); ++set) Shift(mended, set, ClocksInStep(job, set));
+  Shift(mended, ClocksOf(job, threads));
   TimeSteps(mended, threads);
   for (const std::string_view counter : {kNegativeTransfers, kNegativeDelays}) Forget(mended.counters, counter);
   MeasureParts(mended, threads);
-  if (2 * CountOf(mended, kNegativeTransfers) > CountOf(job, kNegativeTransfers)) return;
+  if (2 * (CountOf(mended, kNegativeTransfers) + StepsOffByEnds(mended, threads)) >
+      CountOf(job, kNegativeTransfers) + off)
+    return;
   Count(mended.counters, "clocks_off", mended.clock_offsets.size());
   job = std::move(mended);
 }

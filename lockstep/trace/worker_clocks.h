@@ -12,13 +12,17 @@ namespace lockstep::trace {
 // receiver comes, while nothing is received before it is sent.
 inline constexpr double kClocksDisagree = 0.1;
 
+inline constexpr float kOffClock = 0.01F;  // s: a clock that is less off does no harm
+
 // [dp * pp + stage]: of the worker's collectives and receives, those whose transfer came out below zero and was taken
 // as 0.
 std::vector<double> MendedShares(const TracedJob& job);
 
-// Where in a step a tenth of a worker's receives, or of its collectives, came out below zero: puts the times of each
-// worker that is 10 ms or more off onto the others', step by step, and measures the parts anew. Leaves all as it is
-// where that does not make at least half of what came out below zero right.
+// Where in a step a tenth of a worker's receives, or of its collectives, came out below zero, or all its collectives
+// end 10 ms or more before or behind those of their groups, by about as much: puts the times of each worker that is so
+// far off in some step onto the others', step by step, and measures the parts anew. A step in which no recorded
+// communication of a worker tells is as the nearest ones. Leaves all as it is where that does not make at least half of
+// it right.
 void MendClocks(TracedJob& job, size_t threads);
 
 // Has each step begin at 0, with its first op, and tells how long it takes.
