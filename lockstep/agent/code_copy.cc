@@ -133,9 +133,8 @@ absl::Status CheckRoom(const RunSpec& spec, const std::string& directory, const 
 std::string OtherCodeText(const std::string& directory, const CodeTree& tree, std::string_view wanted) {
   if (!wanted.starts_with(kHashFormat))
     return fmt::format(
-        "{} can't be compared with where the update was asked for: that was by another release of Lockstep, which "
-        "tells "
-        "code apart in another way; ask for it again by the one that runs the job",
+        "{} can't be compared with where the update was asked for: that was by another release of Lockstep, which has "
+        "another way to tell code apart; ask for it again by the one that runs the job",
         directory);
   std::string text = fmt::format(
       "{} has other code here than where the update was asked for: it changed meanwhile, or is another directory",
