@@ -343,8 +343,8 @@ void Agent::Do(const control::KeepCode& command) {
 // Once it trains, so that it costs the start nothing; again in each epoch until it has a copy.
 void Agent::KeepFirst() {
   if (!first_kept_.hash.empty() || std::exchange(keeping_first_, true)) return;
-  background_.Run([this, spec = spec_] {
-    return [this, said = KeepFirstCode(spec)] {
+  background_.Run([this, spec = spec_, epoch = EpochId(watch_.epoch())] {
+    return [this, said = KeepFirstCode(spec, epoch)] {
       keeping_first_ = false;
       first_kept_ = said;
       SayFirst();

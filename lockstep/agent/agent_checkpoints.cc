@@ -1,7 +1,10 @@
 // What an agent does with checkpoints: tells what is held here, publishes what is whole everywhere, finds what the next
 // epoch may begin from, and has node 0's go to disk.
+#include <chrono>
+#include <condition_variable>
 #include <limits>
 #include <memory>
+#include <mutex>
 
 #include "lockstep/agent/agent.h"
 #include "lockstep/agent/points.h"
@@ -11,6 +14,17 @@
 
 namespace lockstep::agent {
 namespace {
+
+constexpr Seconds kMayPass{45};  // a file system of the network that failed; the job waits for this node meanwhile
+
+std::function<bool()> UntilItPassed(const Clock& clock, const std::stop_token& stop) {
+  return [&clock, stop, until = clock.Now() + ToNanos(kMayPass)] {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any().wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
+    return !stop.stop_requested() && clock.Now() < until;
+  };
+}
 
 // Every rank has it, is writing it, or has not come to that step.
 bool MayBecomeWhole(const ls_board& board, const ls_checkpoint& id) {
@@ -132,9 +146,10 @@ void Agent::Do(const control::ChooseRestore& command) {
 void Agent::Do(const control::ChooseOnDisk& question) {
   // For the world to come.
   const control::Place place = coming_ ? coming_->place : spec_.place;
-  const auto load = [not_above = ToPoint(question.not_above), place](RunSpec spec) {
+  const auto load = [not_above = ToPoint(question.not_above), place,
+                     again = UntilItPassed(clock_, background_.stopping())](RunSpec spec) {
     spec.place = place;
-    return spec.checkpoint_dir.empty() ? Loaded{} : LoadNewest(spec, not_above);
+    return spec.checkpoint_dir.empty() ? Loaded{} : LoadNewest(spec, not_above, again);
   };
   LoadAndSay(load, {question.next, {}, {}, question.not_above});
 }
@@ -160,6 +175,8 @@ void Agent::LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control
       found.rejected = loaded->rejected;
       found.unfit = loaded->unfit;
       if (!loaded->unfit.empty()) listener_.note("not loaded: " + loaded->unfit);
+      if (loaded->unfit.empty() && !loaded->hindered.empty())
+        listener_.note("loaded by another attempt: " + loaded->hindered);
       for (const std::string& sentence : loaded->rejected) listener_.note("not loaded: " + sentence);
       if (loaded->point) found.points = {ToId(*loaded->point)};
       loaded_ = std::move(*loaded);

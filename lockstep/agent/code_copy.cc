@@ -23,6 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr CodeLimits kFirstLimits{5'000, Bytes{16 << 20}, Bytes{64 << 20}};  // nobody has asked for that copy
+// What a hash begins with: another number where releases make other hashes of the same code.
+constexpr std::string_view kHashFormat = "2-";
 
 class Digest {
  public:
@@ -33,7 +35,7 @@ class Digest {
     XXH3_128bits_update(state_.get(), &length, sizeof(length));
     Add(text);
   }
-  std::string Text() const { return fmt::format("{:016x}", XXH3_128bits_digest(state_.get()).low64); }
+  std::string Text() const { return fmt::format("{}{:016x}", kHashFormat, XXH3_128bits_digest(state_.get()).low64); }
 
  private:
   struct Free {
@@ -84,10 +86,11 @@ std::string SizeAndTime(const fs::path& path) {
 
 // What is linked leads into the directory, so with another one it is another version, though the code be the same. What
 // lies there besides code is not in the hash: jobs write into the directory they run in, and are the same version then.
-// Copies what is to be copied on the way, unless `folder` is empty.
-absl::StatusOr<CodeTree> Take(const CodeListing& listing, const std::string& directory, const std::string& folder) {
+// `version_in` is empty for what a run began with, which each node has where its directory is, with times of its own: a
+// way back to it leads to what is linked as it is. Copies what is to be copied on the way, unless `folder` is empty.
+absl::StatusOr<CodeTree> Take(const CodeListing& listing, const std::string& version_in, const std::string& folder) {
   Digest digest;
-  digest.AddWord(directory);
+  digest.AddWord(version_in);
   for (const auto* files : {&listing.text, &listing.programs})
     for (const auto& [name, path] : *files) {
       LS_ASSIGN_OR_RETURN(const std::string content, TakeFile(path, folder.empty() ? "" : fs::path(folder) / name));
@@ -97,7 +100,7 @@ absl::StatusOr<CodeTree> Take(const CodeListing& listing, const std::string& dir
   CodeTree tree;
   for (const auto& [name, path] : listing.large_programs) {
     digest.AddWord(name);
-    digest.AddWord(SizeAndTime(path));
+    if (!version_in.empty()) digest.AddWord(SizeAndTime(path));
     tree.linked.push_back(name);
   }
   tree.unread = listing.unread;
@@ -126,21 +129,31 @@ absl::Status CheckRoom(const RunSpec& spec, const std::string& directory, const 
                   listing.size.value >> 20, spec.run_dir, free.value >> 20));
 }
 
-// Those that are linked have other times in another copy of the directory.
-std::string OtherCodeText(const std::string& directory, const CodeTree& tree) {
-  const std::string text = fmt::format(
+// Those that are linked have other times in another copy of the directory; who asked may have read more.
+std::string OtherCodeText(const std::string& directory, const CodeTree& tree, std::string_view wanted) {
+  if (!wanted.starts_with(kHashFormat))
+    return fmt::format(
+        "{} can't be compared with where the update was asked for: that was by another release of Lockstep, which has "
+        "another way to tell code apart; ask for it again by the one that runs the job",
+        directory);
+  std::string text = fmt::format(
       "{} has other code here than where the update was asked for: it changed meanwhile, or is another directory",
       directory);
-  if (tree.linked.empty()) return text;
-  return fmt::format("{}; {} too large to be copied, so that their times count, which are others in each directory",
-                     text, NamesText(tree.linked));
+  if (!tree.linked.empty())
+    text += fmt::format("; {} too large to be copied, so that their times count, which are others in each directory",
+                        NamesText(tree.linked));
+  if (!tree.unread.empty())
+    text += fmt::format("; {} not to be read by the run's user, and part of the version of whoever may",
+                        NamesText(tree.unread));
+  return text;
 }
 
-// Into `next`, which then gets the name of what was copied. An error if its hash is not `hash` (empty: whatever it is).
+// Into `next`, which then gets the name of what was copied. An error if its hash is not `hash` (empty: that of what the
+// run began with, whatever it is).
 absl::StatusOr<CodeTree> CopyTo(const RunSpec& spec, const std::string& next, const std::string& directory,
                                 const CodeListing& listing, const std::string& hash) {
-  LS_ASSIGN_OR_RETURN(CodeTree tree, Take(listing, directory, next));
-  if (!hash.empty() && tree.hash != hash) return FailedPrecondition("{}", OtherCodeText(directory, tree));
+  LS_ASSIGN_OR_RETURN(CodeTree tree, Take(listing, hash.empty() ? "" : directory, next));
+  if (!hash.empty() && tree.hash != hash) return FailedPrecondition("{}", OtherCodeText(directory, tree, hash));
   Link(listing.large_programs, next);
   Link(listing.others, next);
   const std::string path = FolderOf(spec) + "/" + tree.hash;
@@ -168,6 +181,38 @@ std::string FirstHash(const RunSpec& spec) {
   std::array<char, 64> name{};
   const ssize_t length = readlink((FolderOf(spec) + "/first").c_str(), name.data(), name.size());
   return length > 0 ? std::string(name.data(), static_cast<size_t>(length)) : "";
+}
+
+absl::StatusOr<CodeTree> LookAtFirst(const RunSpec& spec, const std::string& directory) {
+  LS_ASSIGN_OR_RETURN(const CodeListing listing, ListCode(directory, EntryOf(spec), kFirstLimits));
+  return Take(listing, "", "");
+}
+
+// There when it could not be copied at first; its text is the epoch in which it was all the same.
+std::string LatePath(const RunSpec& spec) { return FolderOf(spec) + "/first.late"; }
+
+// The directory may have been edited in place before a copy that comes later.
+absl::Status CopyFirst(const RunSpec& spec, const std::string& root, EpochId epoch) {
+  LS_RETURN_IF_ERROR(MakeDirectory(FolderOf(spec)));
+  const absl::StatusOr<CodeTree> tree = CopyCode(spec, root, "", kFirstLimits);
+  if (!tree.ok()) {
+    (void)WriteFileAtomically(LatePath(spec), "");  // the copy is what is told
+    return tree.status();
+  }
+  std::error_code ignored;
+  if (fs::exists(LatePath(spec), ignored))
+    LS_RETURN_IF_ERROR(WriteFileAtomically(LatePath(spec), fmt::format("{}", epoch.value())));
+  const std::string first = FolderOf(spec) + "/first";
+  return symlink(tree->hash.c_str(), first.c_str()) == 0 ? absl::OkStatus() : Errno(errno, "{}", first);
+}
+
+// What is to be said of the copy; empty: nothing.
+std::string WhatOfFirst(const RunSpec& spec, const std::string& hash) {
+  const absl::StatusOr<CodeTree> copy = LookAtFirst(spec, FolderOf(spec) + "/" + hash);
+  const std::string linked = copy.ok() ? WhatIsLinked(*copy, kFirstLimits) : Message(copy.status());
+  const std::string late = ReadFile(LatePath(spec)).value_or("");
+  if (late.empty()) return linked;
+  return fmt::format("it was taken in epoch {}, of what was there then{}{}", late, linked.empty() ? "" : "; ", linked);
 }
 
 }  // namespace
@@ -222,20 +267,14 @@ std::string WhatIsLinked(const CodeTree& tree, const CodeLimits& limits) {
   return text;
 }
 
-control::CodeKept KeepFirstCode(const RunSpec& spec) {
+control::CodeKept KeepFirstCode(const RunSpec& spec, EpochId epoch) {
   const absl::StatusOr<std::string> root = CodeRoot(spec);
   if (!root.ok()) return {};
-  const auto not_whole = [&](const std::string& why) { return fmt::format("node {}: {}", spec.node_name, why); };
-  if (FirstHash(spec).empty()) {
-    const absl::StatusOr<CodeTree> tree = CopyCode(spec, *root, "", kFirstLimits);
-    if (!tree.ok()) return {0, not_whole(Message(tree.status()))};
-    const std::string first = FolderOf(spec) + "/first";
-    if (symlink(tree->hash.c_str(), first.c_str()) != 0) return {0, not_whole(Message(Errno(errno, "{}", first)))};
-  }
-  const std::string hash = FirstHash(spec);
-  const absl::StatusOr<CodeTree> copy = LookAtCode(EntryOf(spec), FolderOf(spec) + "/" + hash, kFirstLimits);
-  const std::string linked = copy.ok() ? WhatIsLinked(*copy, kFirstLimits) : Message(copy.status());
-  return {0, linked.empty() ? "" : not_whole(linked), hash};
+  const auto of_node = [&](const std::string& why) { return fmt::format("node {}: {}", spec.node_name, why); };
+  if (FirstHash(spec).empty())
+    if (const absl::Status copied = CopyFirst(spec, *root, epoch); !copied.ok()) return {0, of_node(Message(copied))};
+  const std::string hash = FirstHash(spec), what = WhatOfFirst(spec, hash);
+  return {0, what.empty() ? "" : of_node(what), hash};
 }
 
 absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Version& version) {
@@ -250,7 +289,7 @@ absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Versi
   const std::string wanted = version.hash.empty() ? FirstHash(spec) : version.hash;
   if (!version.kept || wanted.empty()) return std::string();
   LS_ASSIGN_OR_RETURN(const std::string root, CodeRoot(spec));
-  const absl::StatusOr<CodeTree> now = LookAtCode(EntryOf(spec), root, kFirstLimits);
+  const absl::StatusOr<CodeTree> now = LookAtFirst(spec, root);
   if (now.ok() && now->hash == wanted) return std::string();
   if (FirstHash(spec) == wanted) return folder + wanted;
   return FailedPrecondition("{} was changed since the run began, and this node has no copy of what was there", root);

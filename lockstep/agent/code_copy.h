@@ -38,9 +38,10 @@ absl::StatusOr<CodeTree> LookAtCode(const std::string& entry, const std::string&
 std::string EntryOf(const RunSpec& spec);
 // "more than 1024 MB of programs, so libx.so.1 is not copied"; empty: all are.
 std::string WhatIsLinked(const CodeTree& tree, const CodeLimits& limits = {});
-// What the run began with, should it be changed in place: kept where that is cheap. What to say of it; neither a hash
-// nor an error: nothing, for no update brings another one.
-control::CodeKept KeepFirstCode(const RunSpec& spec);
+// What the run began with, should it be changed in place: kept where that is cheap. Its hash is the same wherever a
+// node has that directory. What to say of it, also that a copy was taken later than at first, in `epoch`; neither a
+// hash nor an error: nothing, for no update brings another one.
+control::CodeKept KeepFirstCode(const RunSpec& spec, EpochId epoch);
 // Where the workers of a version find their code; empty: where the run began with it. Copies what is not there yet.
 absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Version& version);
 

@@ -40,6 +40,14 @@ class CodeCopy : public testing::Test {
   }
   std::string Path(const std::string& name) { return root_ / name; }
   std::string HashOf(const std::string& name) { return LookAtCode(EntryOf(spec_), Path(name))->hash; }
+  control::CodeKept KeepFirst(uint64_t epoch = 1) { return KeepFirstCode(spec_, EpochId(epoch)); }
+  // Of another node, whose directory this is.
+  control::CodeKept KeepFirstOf(const std::string& name) {
+    RunSpec spec = spec_;
+    spec.run_dir = Folder("run of " + name);
+    spec.command.front() = name + "/train.py";
+    return KeepFirstCode(spec, EpochId(1));
+  }
   control::Version Version(const std::string& name) { return {.number = 1, .code = Path(name), .hash = HashOf(name)}; }
 
   const TestFolder root_;
@@ -229,6 +237,25 @@ TEST_F(CodeCopy, RefusesOtherCodeThanWasAskedFor) {
   EXPECT_THAT(PathOfCode(spec_, version).status().ToString(), HasSubstr("does not exist"));
 }
 
+TEST_F(CodeCopy, TellsThatAnotherReleaseAskedForIt) {
+  const control::Version version{.number = 1, .code = Path("new"), .hash = "6f1de3a0c2b7f954"};
+  EXPECT_THAT(PathOfCode(spec_, version).status().ToString(), HasSubstr("that was by another release of Lockstep"));
+}
+
+// Of a run of somebody who may read less than whoever asks.
+TEST_F(CodeCopy, TellsWhatOnlyWhoAsksMayRead) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be two users";
+  Write("new/secret.so", "of somebody else");
+  const control::Version version = Version("new");
+  fs::permissions(Path("new/secret.so"), fs::perms(0600));
+  fs::permissions(root_.path(), fs::perms(0755));
+  fs::permissions(spec_.run_dir, fs::perms(0777));
+  ASSERT_EQ(seteuid(65534), 0);
+  const absl::Status refused = PathOfCode(spec_, version).status();
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_THAT(refused.ToString(), HasSubstr("another directory; secret.so is not to be read by the run's user"));
+}
+
 TEST_F(CodeCopy, SaysWhatIsMissing) {
   EXPECT_TRUE(CheckCode(spec_, Path("new")).ok());
   EXPECT_THAT(CheckCode(spec_, Path("run")).ToString(), HasSubstr("run has no train.py"));
@@ -253,14 +280,14 @@ TEST_F(CodeCopy, HasLimits) {
 }
 
 TEST_F(CodeCopy, TheFirstVersionIsWhereItWasUnlessItWasChanged) {
-  const control::CodeKept said = KeepFirstCode(spec_);
-  EXPECT_EQ(said, (control::CodeKept{0, "", HashOf("old")}));
+  const control::CodeKept said = KeepFirst();
+  EXPECT_EQ(said, (control::CodeKept{0, "", said.hash}));
   const control::Version first{.hash = said.hash, .kept = true};
   EXPECT_EQ(*PathOfCode(spec_, first), "");
   Write("old/train.py", "print('edited in place')");
   const std::string path = *PathOfCode(spec_, first);
   EXPECT_EQ(*ReadFile(path + "/train.py"), "print(1)");
-  EXPECT_EQ(KeepFirstCode(spec_), said) << "of an agent that came later, too";
+  EXPECT_EQ(KeepFirst(), said) << "of an agent that came later, too";
   EXPECT_EQ(*PathOfCode(spec_, first), path);
   EXPECT_EQ(*PathOfCode(spec_, {.kept = true}), path) << "an older coordinator does not say which";
   EXPECT_EQ(*PathOfCode(spec_, {}), "") << "nobody has asked for an update yet";
@@ -268,35 +295,60 @@ TEST_F(CodeCopy, TheFirstVersionIsWhereItWasUnlessItWasChanged) {
 
 // Of a standby that got its place after the directory was edited.
 TEST_F(CodeCopy, WhoHasAnotherFirstVersionDoesNotRunIt) {
-  const control::Version first{.hash = HashOf("old"), .kept = true};
+  const control::Version first{.hash = KeepFirstOf("old").hash, .kept = true};
   EXPECT_EQ(*PathOfCode(spec_, first), "") << "what is there is as it was";
   Write("old/train.py", "print('edited in place')");
   EXPECT_THAT(PathOfCode(spec_, first).status().ToString(), HasSubstr("was changed since the run began"));
-  EXPECT_NE(KeepFirstCode(spec_).hash, first.hash);
+  EXPECT_NE(KeepFirst().hash, first.hash);
   EXPECT_FALSE(PathOfCode(spec_, first).ok());
 }
 
 TEST_F(CodeCopy, OfTheFirstVersionLargeProgramsAreLinkedAndTold) {
   WriteProgram("old/tool", 65);
-  const control::CodeKept said = KeepFirstCode(spec_);
+  const control::CodeKept said = KeepFirst();
   EXPECT_EQ(said, (control::CodeKept{0, "node a: more than 64 MB of programs, so tool is not copied", said.hash}));
-  EXPECT_EQ(KeepFirstCode(spec_), said) << "again";
+  EXPECT_EQ(KeepFirst(), said) << "again";
   Write("old/train.py", "print('edited in place')");
   const std::string path = *PathOfCode(spec_, {.hash = said.hash, .kept = true});
   EXPECT_EQ(*ReadFile(path + "/train.py"), "print(1)");
   EXPECT_EQ(fs::read_symlink(path + "/tool"), Path("old/tool"));
 }
 
+// The same code under another path, and programs that are linked and have times of their own.
+TEST_F(CodeCopy, TheFirstVersionIsTheSameWhereverANodeHasIt) {
+  Write("elsewhere/train.py", "print(1)");
+  for (const char* name : {"old/tool", "elsewhere/tool"}) WriteProgram(name, 65);
+  fs::last_write_time(Path("old/tool"), fs::last_write_time(Path("old/tool")) - std::chrono::seconds(9));
+  const control::CodeKept elsewhere = KeepFirstOf("elsewhere");
+  EXPECT_EQ(KeepFirst().hash, elsewhere.hash);
+  EXPECT_EQ(*PathOfCode(spec_, {.hash = elsewhere.hash, .kept = true}), "");
+  Write("other/train.py", "print(9)");
+  WriteProgram("other/tool", 65);
+  EXPECT_NE(KeepFirstOf("other").hash, elsewhere.hash);
+}
+
+// The directory may have been edited in place meanwhile.
+TEST_F(CodeCopy, TellsThatTheFirstVersionWasCopiedLater) {
+  Write("old/words.json", "");
+  fs::resize_file(Path("old/words.json"), 17 << 20);
+  EXPECT_EQ(KeepFirst().hash, "");
+  EXPECT_EQ(KeepFirst(2).hash, "") << "as little as in the epoch before";
+  fs::remove(Path("old/words.json"));
+  const control::CodeKept said = KeepFirst(3);
+  EXPECT_EQ(said, (control::CodeKept{0, "node a: it was taken in epoch 3, of what was there then", said.hash}));
+  EXPECT_EQ(KeepFirst(4), said) << "of an agent that came later, too";
+}
+
 TEST_F(CodeCopy, TellsThatTheFirstVersionIsTooLarge) {
   Write("old/words.json", "");
   fs::resize_file(Path("old/words.json"), 17 << 20);
-  EXPECT_THAT(KeepFirstCode(spec_).error, HasSubstr("old has more than 16 MB of code"));
+  EXPECT_THAT(KeepFirst().error, HasSubstr("old has more than 16 MB of code"));
   EXPECT_FALSE(fs::exists(spec_.run_dir + "/code/first"));
   fs::remove(Path("old/words.json"));
-  EXPECT_EQ(KeepFirstCode(spec_).error, "");
+  EXPECT_NE(KeepFirst().hash, "");
   int entries = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(spec_.run_dir + "/code")) ++entries;
-  EXPECT_EQ(entries, 2) << "the copy and its name: nothing half copied is left";
+  EXPECT_EQ(entries, 3) << "the copy, its name and that it came later: nothing half copied is left";
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ constexpr std::array kCommunicationTypes = {
     "ConnectionResetError", "BrokenPipeError",  "ConnectionRefusedError"};
 
 constexpr off_t kMaxErrorFile = 4 << 20;  // a message may hold a whole tensor
+constexpr int kLongestChain = 20;         // of errors that one was raised for, as in _boot.py
 
 // torch 1.13; torch 2 with libuv, and without.
 constexpr std::array kPortTaken = {"Address already in use", "address already in use", "EADDRINUSE"};
@@ -105,21 +106,42 @@ bool IsLostPeer(const std::string& type, const std::string& text, const Frames& 
   return IsConnectionError(type, text, known ? frames.module : "");
 }
 
+// Of one error of a traceback: what it says behind the last frame and its line of code,
+// "torch.distributed.DistBackendError: NCCL error in ...".
+bool TellsOfLostPeer(const std::string& one) {
+  size_t at = one.find('\n', one.rfind("  File \""));
+  while (at != one.npos && one.compare(at + 1, 1, " ") == 0) at = one.find('\n', at + 1);
+  const std::string text = at == one.npos ? "" : one.substr(at + 1);
+  const std::string name = text.substr(0, text.find(':'));
+  return IsLostPeer(name.substr(name.rfind('.') + 1), text, InnermostFrames(one));
+}
+
+struct Link {
+  size_t at = 0;  // where the line begins that tells of an earlier error; 0: none does
+  bool is_cause = false;
+};
+
+Link LastLink(std::string_view traceback) {
+  constexpr std::string_view kCause = "The above exception was the direct cause of the following exception:";
+  constexpr std::string_view kContext = "During handling of the above exception, another exception occurred:";
+  for (size_t end = traceback.size(); end > 0;) {
+    const size_t begin = traceback.rfind('\n', end - 1) + 1;
+    if (begin == 0) break;
+    const std::string_view line = traceback.substr(begin, end - begin);
+    if (line == kCause || line == kContext) return {begin, line == kCause};
+    end = begin - 1;
+  }
+  return {};
+}
+
 // One of those that the last error of a traceback was raised `from`, one for the other, tells of a lost peer.
 bool IsRaisedFromLostPeer(const std::string& traceback) {
-  constexpr std::string_view kCause = "\nThe above exception was the direct cause of the following exception:\n";
-  constexpr std::string_view kContext = "\nDuring handling of the above exception, another exception occurred:\n";
   std::string_view rest = traceback;
-  const auto before = [&](std::string_view line) { return rest.rfind(line) == rest.npos ? 0 : rest.rfind(line) + 1; };
-  while (before(kCause) > before(kContext)) {
-    rest = rest.substr(0, before(kCause) - 1);
-    const std::string one(rest.substr(std::max(before(kCause), before(kContext))));
-    // Behind the last frame and its line of code: "torch.distributed.DistBackendError: NCCL error in ...".
-    size_t at = one.find('\n', one.rfind("  File \""));
-    while (at != one.npos && one.compare(at + 1, 1, " ") == 0) at = one.find('\n', at + 1);
-    const std::string text = at == one.npos ? "" : one.substr(at + 1);
-    const std::string name = text.substr(0, text.find(':'));
-    if (IsLostPeer(name.substr(name.rfind('.') + 1), text, InnermostFrames(one))) return true;
+  Link link = LastLink(rest);
+  for (int links = 0; link.is_cause && links < kLongestChain; ++links) {
+    rest = rest.substr(0, link.at - 1);
+    link = LastLink(rest);
+    if (TellsOfLostPeer(std::string(rest.substr(link.at)))) return true;
   }
   return false;
 }

@@ -93,6 +93,20 @@ TEST_F(TorchError, RaisedFromALostPeersIsSecondary) {
   EXPECT_FALSE(after("KeyError: 3", cause));
 }
 
+// An agent reads them on its own thread: of 20,000 causes it was busy for minutes.
+TEST_F(TorchError, OfALongChainTheNearestCausesAreLookedAt) {
+  const auto after = [&](int others) {
+    const std::string link = R"(\n\nThe above exception was the direct cause of the following exception:\n\n)";
+    std::string stack = R"(  File \"/home/me/a.py\", line 9, in f\nRuntimeError: gloo/transport/tcp/pair.cc: closed)";
+    for (int i = 0; i < others; ++i) stack += link + R"(  File \"/home/me/a.py\", line 9, in f\nKeyError: 3)";
+    return Read(R"({"message": {"message": "KeyError: 3", "extraInfo": {"py_callstack": ")" + stack + R"("}}})")
+        ->info.connection;
+  };
+  EXPECT_TRUE(after(20));
+  EXPECT_FALSE(after(21));
+  EXPECT_FALSE(after(20'000));
+}
+
 TEST_F(TorchError, DamagedHugeOrMissingIsAnErrorThatNamesTheFile) {
   EXPECT_TRUE(absl::IsNotFound(ReadTorchError(path_).status()));
   for (const std::string text : {"", "half a {", "[]", "{}", R"({"message": 3})", R"({"message": {"message": []}})",

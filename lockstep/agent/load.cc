@@ -104,7 +104,7 @@ absl::Status Load(const checkpoint::Store& store, const RunSpec& spec, const Poi
   }
   if (!IsOfThisWorld(manifest, spec) && !AreReplicas(manifest)) return LeaveOnDisk(store, manifest, spec, loaded);
   std::vector<keep::SlotHeader> slots = OwnSlots(manifest, spec);
-  LS_RETURN_IF_ERROR(CheckRoom(slots, spec));
+  if (const absl::Status room = CheckRoom(slots, spec); !room.ok()) return FailedPrecondition("{}", Message(room));
   Filling filling;
   for (const size_t file : OwnFiles(manifest, spec))
     LS_RETURN_IF_ERROR(
@@ -151,11 +151,10 @@ std::string CanNotBeLoaded(const std::string& what, const absl::Status& why, con
 void Reject(const std::string& what, const absl::Status& why, const RunSpec& spec, Loaded& loaded) {
   if (checkpoint::MeansDamage(why)) return loaded.rejected.push_back(Message(why));
   loaded.unfit = CanNotBeLoaded(what, why, spec);
+  loaded.may_pass = absl::IsUnavailable(why) || absl::IsResourceExhausted(why);
 }
 
-}  // namespace
-
-Loaded LoadNewest(const RunSpec& spec, const Point& not_above) {
+Loaded LoadOnce(const RunSpec& spec, const Point& not_above) {
   const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
   const checkpoint::Store store(*disk, spec.checkpoint_dir);
   Loaded loaded;
@@ -166,6 +165,18 @@ Loaded LoadNewest(const RunSpec& spec, const Point& not_above) {
     const absl::Status status = Load(store, spec, point, loaded);
     if (!status.ok() && loaded.unfit.empty()) Reject(PathOf(spec, point), status, spec, loaded);
     if (status.ok() || !loaded.unfit.empty()) break;
+  }
+  return loaded;
+}
+
+}  // namespace
+
+Loaded LoadNewest(const RunSpec& spec, const Point& not_above, const std::function<bool()>& again) {
+  Loaded loaded = LoadOnce(spec, not_above);
+  while (loaded.may_pass && again && again()) {
+    std::string hindered = loaded.unfit;
+    loaded = LoadOnce(spec, not_above);
+    loaded.hindered = std::move(hindered);
   }
   return loaded;
 }

@@ -5,6 +5,7 @@
 //   if (loaded.point) ...                                      // in the poller's thread
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -26,10 +27,13 @@ struct Loaded {
   std::string from;                        // for people: a directory, a node
   bool on_disk = true;
   std::vector<std::string> rejected;  // a sentence for each checkpoint that was passed over
-  std::string unfit;  // the newest one is of another world, and this one can't take it, or it can't be read: why
+  std::string unfit;      // the newest one is of another world, and this one can't take it, or it can't be read: why
+  bool may_pass = false;  // why it is unfit: an error of reading that may be over soon
+  std::string hindered;   // why an earlier attempt was of no use
 };
 
-Loaded LoadNewest(const RunSpec& spec, const checkpoint::Point& not_above);
+// `again` is asked after an attempt that failed by what may pass, and pauses: whether to try once more.
+Loaded LoadNewest(const RunSpec& spec, const checkpoint::Point& not_above, const std::function<bool()>& again = {});
 Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question, const std::stop_token& stop);
 
 // What the board says of the loaded checkpoint: done, in slot 0 of every rank, and nothing else; of one that the script

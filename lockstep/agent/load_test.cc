@@ -109,6 +109,30 @@ TEST_F(Load, NothingOlderIsTakenForWhatCanNotBeReadHere) {
   EXPECT_EQ(CheckNewest(spec_), absl::OkStatus());
 }
 
+// As of a file system of the network, for a while.
+TEST_F(Load, WhatCanNotBeReadForNowIsTriedAgain) {
+  const std::string manifest = spec_.checkpoint_dir + "/step_000000000007_epoch_1/manifest.json";
+  Write(6, "00ff");
+  Write(7, "00ff");
+  LoadIn(3);
+  std::filesystem::rename(manifest, manifest + ".away");
+  std::filesystem::create_symlink("manifest.json", manifest);  // to itself
+  int asked = 0;
+  EXPECT_THAT(LoadNewest(spec_, kNewest, [&] { return ++asked < 3; }).unfit, HasSubstr("Too many levels"));
+  EXPECT_EQ(asked, 3);
+  const Loaded loaded = LoadNewest(spec_, kNewest, [&] {
+    if (++asked == 5) std::filesystem::rename(manifest + ".away", manifest);
+    return true;
+  });
+  EXPECT_EQ(asked, 5);
+  ASSERT_TRUE(loaded.point) << loaded.unfit;
+  EXPECT_EQ(loaded.point->step, StepId(7));
+  EXPECT_THAT(loaded.hindered, HasSubstr("Too many levels of symbolic links"));
+  spec_.checkpoint_budget = Bytes{1};
+  EXPECT_NE(LoadNewest(spec_, kNewest, [&] { return ++asked < 10; }).unfit, "");
+  EXPECT_EQ(asked, 5) << "room does not come by waiting";
+}
+
 TEST_F(Load, ADirectoryThatCanNotBeReadIsNotAnEmptyOne) {
   spec_.checkpoint_dir += "/gone";
   EXPECT_THAT(LoadIn(3).unfit, testing::IsEmpty());

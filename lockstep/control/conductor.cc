@@ -20,6 +20,9 @@ bool HadItsAgents(const State& state) {
   return !begins || state.restarts > 0;
 }
 
+// The ranks of a node that was lost then have stepped with the others since.
+bool WentOn(Nanos lost, Nanos advanced) { return advanced - lost > ToNanos(kStepIsHeard); }
+
 // A standby is there that is fit to take a place, or may be so now.
 bool OffersStandby(const EventBody& body) {
   const auto* alert = std::get_if<Alerted>(&body);
@@ -460,34 +463,36 @@ Nanos Conductor::GoneBy() const {
 }
 
 // Of several nodes that are lost while the job stands: the ranks of one whose agent was away before went on with the
-// others meanwhile, so it is one that was lost when they stood already, or shortly before; else the last. None: what it
-// stands for is known, or whoever it stands for is awaited.
+// others meanwhile, so it is one that was lost when they stood already, or shortly before; else the last. It may be
+// awaited. None: what it stands for is known.
 std::optional<int> Conductor::WhoHoldsTheJobUp() const {
   if (state_.mode != Mode::kRunning) return std::nullopt;
   const auto order = [&](int node) {
     const Nanos since = Of(node).since;
-    const bool went_on = advanced_at_ - since > ToNanos(kStepIsHeard);
-    return std::pair(went_on, std::max(since - advanced_at_, advanced_at_ - since));
+    return std::pair(WentOn(since, advanced_at_), std::max(since - advanced_at_, advanced_at_ - since));
   };
   std::optional<int> found;
   for (int node = 0; node < nodes(); ++node) {
-    if (Of(node).standing != Standing::kLost || state_.awaited.contains(node)) continue;
+    if (Of(node).standing != Standing::kLost) continue;
     if (!found || order(node) < order(*found)) found = node;
   }
   return found;
 }
 
 // While the others step, the ranks of a node that is away step with them: only its agent is. Of a job that is only
-// observed, the user's stop alone waits for those that are gone.
+// observed, the user's stop alone waits for those that are gone. Beside one for which the job stands and another
+// machine is awaited, those may go, and be awaited, that were lost then, too.
 void Conductor::LookForTheGone(Nanos now) {
   const bool only_looks_on = state_.spec.observe_only && state_.mode != Mode::kFinishing;
   if (lost_ == 0 || now - advanced_at_ < ToNanos(kStillAdvances) || only_looks_on) return;
+  const auto is_due = [&](int node) {
+    return Of(node).standing == Standing::kLost && now >= GoneAt(state_, node, Of(node).since);
+  };
   const std::optional<int> first = WhoHoldsTheJobUp();
-  for (int node = 0; node < nodes(); ++node) {
-    const bool must_wait = first && node != *first && !state_.awaited.contains(node);
-    const bool lost = Of(node).standing == Standing::kLost && !must_wait;
-    if (lost && now >= GoneAt(state_, node, Of(node).since)) TakeForGone(node, now);
-  }
+  if (first && is_due(*first)) return TakeForGone(*first, now);
+  if (first && !state_.awaited.contains(*first)) return;
+  for (int node = 0; node < nodes(); ++node)
+    if (is_due(node) && !(first && WentOn(Of(node).since, advanced_at_))) TakeForGone(node, now);
 }
 
 void Conductor::TakeForGone(int node, Nanos now) {

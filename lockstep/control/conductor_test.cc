@@ -336,6 +336,56 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, WhoseRanksWentOnWithoutItsAgentIsNotNear
   EXPECT_EQ(state().evictions.front().node.name, "c");
 }
 
+// Where another machine can be asked for.
+class ThreeNodesOfAScheduler : public SomeNodes {
+ protected:
+  ThreeNodesOfAScheduler() : SomeNodes({{"a", 1, "a's"}, {"b", 1, "b's"}, {"c", 1, "c's"}}, /*can_ask=*/true) { Run(); }
+  void PassFor(int seconds) {
+    for (int i = 0; i < seconds; ++i) Pass(Seconds{1});
+  }
+  void Lose(int node) { conductor_.Lost(node, "nothing was heard for 4 s"); }
+  std::vector<int> Awaited() const {
+    std::vector<int> nodes;
+    for (const auto& [node, awaited] : state().awaited) nodes.push_back(node);
+    return nodes;
+  }
+};
+
+TEST_F(ThreeNodesOfAScheduler, WhoseRanksWentOnWithoutItsAgentGoesForNoStandbyThatWasAskedForAnother) {
+  Lose(1);
+  for (int64_t step = 1; step <= 15; ++step) {
+    Pass(Seconds{1});
+    Samples samples;
+    samples.progress = {step, clock_.Now()};
+    Say(0, samples);
+  }
+  PassFor(4);
+  Lose(2);
+  PassFor(100);
+  EXPECT_THAT(Awaited(), ElementsAre(2));
+  conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+  Pass(Seconds{1});
+  ASSERT_EQ(state().evictions.size(), 1u);
+  EXPECT_EQ(state().evictions.front().node.name, "c");
+  EXPECT_THAT(state().evictions.front().why, testing::HasSubstr("out of reach (c, b) it was lost nearest to when"));
+}
+
+TEST_F(ThreeNodesOfAScheduler, OfTwoThatWereLostWhileTheJobStoodBothAreAwaitedAndTheNearestGoesFirst) {
+  Samples samples;
+  samples.progress = {1, clock_.Now()};
+  Say(0, samples);
+  PassFor(4);
+  Lose(2);
+  PassFor(1);
+  Lose(1);
+  PassFor(20);
+  EXPECT_THAT(Awaited(), ElementsAre(1, 2));
+  conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+  Pass(Seconds{1});
+  ASSERT_EQ(state().evictions.size(), 1u);
+  EXPECT_EQ(state().evictions.front().node.name, "c");
+}
+
 // Another process leads on, and not all agents have come to it yet.
 class ThreeNodesOfAnotherCoordinator : public SomeNodes {
  protected:

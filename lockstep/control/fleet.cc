@@ -190,15 +190,19 @@ Fleet::Events Fleet::Take(Node& node, const Probed& said) {
   return {Overdue(said.rung, unanswered)};
 }
 
-// All that have copies are to have the same, or their ranks would run a mixture.
+// All that have copies are to have the same, or their ranks would run a mixture. Why they have not is not known.
 Fleet::Events Fleet::TakeFirst(Node& node, const CodeKept& said) {
   if (std::exchange(first_kept_[IndexOf(node)], said) == said) return {};  // said again
   if (said.hash.empty()) return {said};
   CodeKept all{0, "", said.hash};
   size_t same = 0;
-  for (const CodeKept& each : first_kept_) {
+  for (size_t other = 0; other < first_kept_.size(); ++other) {
+    const CodeKept& each = first_kept_[other];
     if (!each.hash.empty() && each.hash != said.hash)
-      return {CodeKept{0, "it was changed before the last of the nodes took its copy: they have different ones"}};
+      return {
+          CodeKept{0, fmt::format("nodes {} and {} have different copies of it: their directories are not the same, "
+                                  "or one was changed before its copy was taken",
+                                  std::min(other, IndexOf(node)), std::max(other, IndexOf(node)))}};
     if (each.hash == said.hash) ++same;
     if (all.error.empty()) all.error = each.error;
   }

@@ -96,8 +96,10 @@ TEST_F(FleetTest, AllHaveTheSameCopyOrItIsToldThatTheyHaveNot) {
   EXPECT_EQ(hear(0, {0, "a: tool is linked", "old"}), "");
   EXPECT_EQ(hear(2, {0, "", "old"}), "a: tool is linked of old");
   fleet_.Gone(2);
-  EXPECT_EQ(hear(2, {0, "", "edited"}),
-            "it was changed before the last of the nodes took its copy: they have different ones of none");
+  EXPECT_EQ(
+      hear(2, {0, "", "edited"}),
+      "nodes 0 and 2 have different copies of it: their directories are not the same, or one was changed before its "
+      "copy was taken of none");
   fleet_.Gone(2);
   EXPECT_EQ(hear(2, {0, "", "old"}), "a: tool is linked of old");
 }

@@ -131,16 +131,40 @@ void LoseNode(Turn& turn, int node, const std::string& why, Nanos since, bool ex
   PutOut(turn, node, why, Role::kLoss);
 }
 
+const Finding& AgentLoss(const State& state, int node) {
+  return incident::Lead(state.incidents[state.lost_agents.at(node)]);
+}
+
+// Of nodes whose agents are out of reach.
+std::optional<int> NearestToTheFault(const State& state, const std::vector<int>& nodes) {
+  const auto nearest = std::ranges::min_element(nodes, {}, [&](int node) {
+    const Nanos lost = AgentLoss(state, node).since;
+    return std::max(lost - state.fault.since, state.fault.since - lost);
+  });
+  return nearest == nodes.end() ? std::nullopt : std::optional(*nearest);
+}
+
+// "; of the nodes ... (b, c) it was lost nearest to ..."; empty: it is the only one.
+std::string ChosenAmong(const State& state, const std::vector<int>& nodes, const char* what) {
+  if (nodes.size() < 2) return "";
+  std::vector<std::string> names;
+  for (const int node : nodes) names.push_back(NodeName(state, node));
+  return fmt::format("; of the nodes whose agents are out of reach ({}) it was lost nearest to when {}",
+                     fmt::join(names, ", "), what);
+}
+
 // The job stands for it: the evidence was there when another machine was asked for.
 void TakeAwaitedPlace(Turn& turn) {
   const State& state = turn.state;
   if (state.mode != Mode::kStopping) return;
-  for (const auto& [node, awaited] : state.awaited) {
-    if (!IsReplaceable(state, node)) continue;
-    const Finding& agent = incident::Lead(state.incidents[state.lost_agents.at(node)]);
-    const std::string why = agent.evidence.front();  // the incident closes
-    return LoseNode(turn, node, why, agent.since);
-  }
+  std::vector<int> nodes;
+  for (const auto& [node, awaited] : state.awaited)
+    if (IsReplaceable(state, node)) nodes.push_back(node);
+  const std::optional<int> node = NearestToTheFault(state, nodes);
+  if (!node) return;
+  const Finding& agent = AgentLoss(state, *node);
+  const std::string why = agent.evidence.front() + ChosenAmong(state, nodes, "the fault began");  // the incident closes
+  LoseNode(turn, *node, why, agent.since);
 }
 
 // The job was to go on without that node, and has not begun to: with as many nodes as before it is the better one.
@@ -269,25 +293,14 @@ void AwaitLost(Turn& turn) {
     if (CanAwait(state, node) && !state.awaited.contains(node)) Await(turn, node);
 }
 
-std::optional<int> LostReplaceable(const State& state) {
-  const std::vector<int> nodes = AllLostReplaceable(state);
-  const auto nearest = std::ranges::min_element(nodes, {}, [&](int node) {
-    const Nanos lost = incident::Lead(state.incidents[state.lost_agents.at(node)]).since;
-    return std::max(lost - state.fault.since, state.fault.since - lost);
-  });
-  return nearest == nodes.end() ? std::nullopt : std::optional(*nearest);
-}
+std::optional<int> LostReplaceable(const State& state) { return NearestToTheFault(state, AllLostReplaceable(state)); }
 
 void LoseLostNode(Turn& turn, int node) {
   const State& state = turn.state;
-  const Finding& agent = incident::Lead(state.incidents[state.lost_agents.at(node)]);
+  const Finding& agent = AgentLoss(state, node);
   std::string why = agent.evidence.front();  // the incident closes
   why += ", others have lost their connections to its ranks, and nobody in reach died";
-  std::vector<std::string> names;
-  for (const int lost : AllLostReplaceable(state)) names.push_back(NodeName(state, lost));
-  if (names.size() > 1)
-    why += fmt::format("; of the nodes whose agents are out of reach ({}) it was lost nearest to when that happened",
-                       fmt::join(names, ", "));
+  why += ChosenAmong(state, AllLostReplaceable(state), "that happened");
   LoseNode(turn, node, why, agent.since);
 }
 

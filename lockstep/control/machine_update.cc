@@ -154,7 +154,7 @@ void FirstKept(State& state, const CodeKept& event) {
   }
   state.first_code = {event.hash, {}};
   for (const NodeSpec& node : state.spec.nodes) state.first_code.nodes.insert(node.token);
-  why = event.error.empty() ? "" : "of it not all is copied: " + event.error;
+  why = event.error.empty() ? "" : "a way back to it takes a copy: " + event.error;
 }
 
 // Empty unless all nodes have the same copy: a standby that took a place may have another one, or none yet.

@@ -64,7 +64,7 @@ TEST(Update, TellsThatNoCopyOfTheBeginningIsKept) {
   const auto why = [&] { return StatusReport(job.state, Observed{}, job.state.now)["versions"][0]["why"]; };
   EXPECT_EQ(why(), "a way back to it takes what is there then: node a: too large");
   job.Hear(12, CodeKept{0, "node a: large.so is linked", "abc"});
-  EXPECT_EQ(why(), "of it not all is copied: node a: large.so is linked");
+  EXPECT_EQ(why(), "a way back to it takes a copy: node a: large.so is linked");
   job.Hear(13, CodeKept{0, "", "abc"});
   EXPECT_EQ(why(), "");
   EXPECT_EQ(job.state.ignored_events, 0);

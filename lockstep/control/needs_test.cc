@@ -125,6 +125,21 @@ TEST(Awaited, ALostNodeIsAwaitedWhereAnotherCanBeAskedFor) {
   EXPECT_EQ(job.state.spec.nodes[1].name, "s");
 }
 
+TEST(Awaited, OfTwoTheOneThatWasLostNearestToTheFaultIsReplacedFirst) {
+  JobSpec spec;
+  spec.can_ask = true;
+  Scenario job = OfNodes({"a", "b", "c"}, std::move(spec));
+  job.Hear(13, AgentLost{1, "b", "its connection was lost", At(13)});
+  job.Hear(20, AgentLost{2, "c", "its connection was lost", At(20)});
+  job.Hear(20.2, LostPeer(1, 0, Step(12, 19), 20.1));
+  job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
+  EXPECT_EQ(job.state.awaited.size(), 2u);
+  job.Hear(40, kStandby);
+  ASSERT_EQ(job.state.evictions.size(), 1u);
+  EXPECT_EQ(job.state.evictions.front().node.name, "c");
+  EXPECT_THAT(job.state.evictions.front().why, HasSubstr("out of reach (b, c) it was lost nearest to when"));
+}
+
 TEST(Awaited, IsNotForEver) {
   Scenario job = TwoNodes();
   LoseB(job);

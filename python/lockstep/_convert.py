@@ -8,11 +8,13 @@ docs/formats/checkpoint.md says what the files hold.
 """
 import base64
 import contextlib
+import copy
 import ctypes
 import fcntl
+import functools
 import hashlib
+import io
 import json
-import mmap
 import os
 import pickle
 import re
@@ -21,12 +23,13 @@ import struct
 import sys
 import tempfile
 import time
-import warnings
+import zipfile
 
 DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32", "I64": "int64",
           "U64": "uint64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
           "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
 ALIGN = 64
+PIECE = 4 << 20
 WORDS = ("replica", "cut")  # what the script said of worlds of another size, by rank
 
 
@@ -38,16 +41,12 @@ def export(checkpoint, target):
     with open(os.path.join(checkpoint, "manifest.json")) as file:
         manifest = json.load(file)
     ranks = {str(entry["rank"]): {**read_rank(os.path.join(checkpoint, entry["name"])), **having(entry, WORDS)} for entry in manifest["files"]}
-    import torch
-
     # In one rename: what was there before stays until all of the new one is on disk.
     beside = f"{target}.next"
     try:
-        with open(beside, "wb", buffering=0) as file:
-            patient = Patient(file)
-            torch.save({**having(manifest, ("step", "epoch", "world_size", "layout")), "ranks": ranks}, patient)
-            if patient.error:
-                raise patient.error
+        with open(beside, "wb") as file:
+            save({**having(manifest, ("step", "epoch", "world_size", "layout")), "ranks": ranks}, file)
+            file.flush()
             os.fsync(file.fileno())
         os.replace(beside, target)
     except BaseException as error:
@@ -62,24 +61,108 @@ def having(entries, keys):
     return {key: entries[key] for key in keys if key in entries}
 
 
-class Patient:
-    """A file that takes all that it is given, and keeps why it could not write it: torch's writer aborts the process where a write fails."""
+class Lying:
+    """A tensor that is not in memory: read(buffer) yields its bytes by pieces, which lie in the buffer until the next is asked for."""
+
+    def __init__(self, read, size, dtype, shape, strides=None):
+        self.read, self.size, self.dtype, self.shape, self.strides = read, size, dtype, shape, strides
+
+
+def read_bytes(path, begin, size, buffer):
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(begin)
+            while size:
+                count = file.readinto(buffer[:size])
+                if not count:
+                    raise ConvertError(f"{path} was cut short after it had been verified: {size} bytes of a tensor are missing")
+                yield buffer[:count]
+                size -= count
+    except OSError as error:  # of readinto() it names no file
+        raise ConvertError(f"{path}: {error.strerror}") from error
+
+
+class Stored:
+    """What a file of torch.save names a tensor's memory by."""
+
+    def __init__(self, name):
+        self.name = name
+
+
+class Dissection(pickle.Unpickler):
+    """Of a tensor that torch.save wrote: what rebuilds it, and from which arguments."""
+
+    def persistent_load(self, name):
+        return Stored(name)
+
+    def find_class(self, module, name):
+        found = super().find_class(module, name)
+        return (lambda *given: (found, given)) if module == "torch._utils" else found
+
+
+@functools.lru_cache(maxsize=None)
+def dissected(dtype):
+    """(what rebuilds a tensor of this dtype, its arguments): which they are differs between dtypes, and between versions of torch."""
+    import torch
+
+    file = io.BytesIO()
+    torch.save(torch.empty(1, dtype=dtype), file)
+    with zipfile.ZipFile(file) as saved:
+        name, = (name for name in saved.namelist() if name.endswith("/data.pkl"))
+        return Dissection(io.BytesIO(saved.read(name))).load()
+
+
+class Pickler(pickle.Pickler):
+    """As torch.save pickles. Each tensor's memory goes by its number in `tensors`."""
 
     def __init__(self, file):
-        self.file, self.error = file, None
+        super().__init__(file, protocol=2)
+        self.tensors = []
 
-    def write(self, piece):
-        rest = memoryview(piece).cast("B")
-        size = len(rest)
-        try:
-            while rest and not self.error:
-                rest = rest[self.file.write(rest):]
-        except OSError as error:
-            self.error = error
-        return size
+    def persistent_id(self, value):
+        return value.name if isinstance(value, Stored) else None
 
-    def flush(self):
-        pass
+    def reducer_override(self, value):
+        if not isinstance(value, Lying):
+            return NotImplemented
+        rebuild, (stored, _, _, _, *more) = dissected(value.dtype)
+        word, kind, _, device, of_one = stored.name
+        name = (word, kind, str(len(self.tensors)), device, value.size // bytes_of_one(value.dtype) * of_one)
+        self.tensors.append(value)
+        # Each has hooks of its own.
+        return rebuild, (Stored(name), 0, tuple(value.shape), tuple(value.strides or in_c_order(value.shape)), *map(copy.copy, more))
+
+
+def in_c_order(shape):
+    strides = [1]
+    for length in shape[:0:-1]:
+        strides.insert(0, strides[0] * max(length, 1))
+    return strides[: len(shape)]
+
+
+def save(value, file):
+    """As torch.save, of tensors that are Lying: of those memory holds one piece, and one file is open at a time."""
+    pickled = io.BytesIO()
+    pickler = Pickler(pickled)
+    pickler.dump(value)
+    buffer = memoryview(bytearray(PIECE))
+    with zipfile.ZipFile(file, "w") as archive:
+        add(archive, "data.pkl", [pickled.getbuffer()])
+        add(archive, "byteorder", [sys.byteorder.encode()])
+        for number, tensor in enumerate(pickler.tensors):
+            add(archive, f"data/{number}", tensor.read(buffer))
+        add(archive, "version", [b"3\n"])
+
+
+def add(archive, name, pieces):
+    """Its bytes begin at a multiple of ALIGN, as torch has them, by an extra field of zeros."""
+    entry = zipfile.ZipInfo(f"archive/{name}")
+    head = 30 + len(entry.filename) + 20  # the last are the sizes in 64 bits
+    padding = -(archive.fp.tell() + head + 4) % ALIGN
+    entry.extra = struct.pack("<2sH", b"FB", padding) + bytes(padding)
+    with archive.open(entry, "w", force_zip64=True) as file:
+        for piece in pieces:
+            file.write(piece)
 
 
 def read_rank(path):
@@ -87,11 +170,10 @@ def read_rank(path):
 
     with open(path, "rb") as file:
         head, metadata, meta = read_head(file)
-        # Mapped, for all ranks' together may be more than memory holds.
-        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[file.tell():]
+        data = file.tell()
     real = json.loads(metadata["lockstep.torch"])
-    meta = torch.frombuffer(bytearray(meta), dtype=torch.uint8)
-    return {"tensors": {name: read_tensor(entry, real.get(name), data) for name, entry in head.items()}, "meta": meta}
+    return {"tensors": {name: find_tensor(path, data, entry, real.get(name)) for name, entry in head.items()},
+            "meta": Lying(lambda buffer: [meta], len(meta), torch.uint8, [len(meta)])}
 
 
 def read_head(file):
@@ -102,19 +184,13 @@ def read_head(file):
     return head, metadata, base64.b64decode(metadata["lockstep.meta"])
 
 
-def read_tensor(entry, real, data):
+def find_tensor(path, data, entry, real):
     import torch
 
-    dtype = getattr(torch, real["dtype"] if real else DTYPES[entry["dtype"]])
-    shape = real["shape"] if real else entry["shape"]
     begin, end = entry["data_offsets"]
-    if begin == end:
-        return torch.empty(shape, dtype=dtype)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that nobody may write to it
-        flat = torch.frombuffer(data[begin:end], dtype=dtype)
-    strides = real and real["strides"]
-    return flat.as_strided(shape, strides) if strides else flat.view(shape)
+    dtype = getattr(torch, real["dtype"] if real else DTYPES[entry["dtype"]])
+    strides = real["strides"] if real and begin < end else None
+    return Lying(functools.partial(read_bytes, path, data + begin, end - begin), end - begin, dtype, real["shape"] if real else entry["shape"], strides)
 
 
 def import_(directory, source, client):
@@ -220,7 +296,13 @@ def element_size(entry):
         return entry["bytes"] // count
     import torch
 
-    return torch.empty(0, dtype=getattr(torch, DTYPES[entry["dtype"]])).element_size()
+    return bytes_of_one(getattr(torch, DTYPES[entry["dtype"]]))
+
+
+def bytes_of_one(dtype):
+    import torch
+
+    return torch.empty(0, dtype=dtype).element_size()
 
 
 def bytes_of(entry, tensor):

@@ -2,12 +2,13 @@
 import errno
 import json
 import os
+import pathlib
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import unittest
-from unittest import mock
 
 import torch
 
@@ -252,25 +253,42 @@ class Formats(DiskCheckpoint):
         self.assertEqual((0, 2), (self.ask("verify")[0], len(self.checkpoints())))
         self.assertEqual({"start": kinds.STEPS, "began": 40, "ended": 40 + kinds.STEPS}, self.run_job())
 
-    def test_an_export_holds_no_state_in_memory(self):
+    def converter(self):
         sys.path.insert(0, str(ROOT / "python"))
         self.addCleanup(sys.path.remove, str(ROOT / "python"))
         from lockstep import _convert
 
-        def own():
+        return _convert
+
+    def test_an_export_holds_one_piece_in_memory_and_one_file_open(self):
+        def kilobytes(name):
             with open("/proc/self/status") as status:
-                return next(int(line.split()[1]) for line in status if line.startswith("RssAnon:"))
+                return next(int(line.split()[1]) for line in status if line.startswith(name))
 
-        def save(saved, file):
-            tensors = [saved["ranks"][rank]["tensors"]["content"] for rank in "01"]
-            held.extend([own(), *(int(tensor.count_nonzero()) + len(tensor) for tensor in tensors)])
+        convert = self.converter()
+        contents = [64 << 20, 64 << 20, *(b"rank %d" % rank for rank in range(2, 40))]
+        folder = test_upload.make_checkpoint(self.directory, 1, files=contents)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 16, limits[1]))
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+        before = kilobytes("VmRSS:")
+        convert.export(folder, self.saved)
+        self.assertLess(kilobytes("VmHWM:") - before, 32 << 10)
+        found = torch.load(self.saved)["ranks"]
+        self.assertEqual(contents[2:], [bytes(found[str(rank)]["tensors"]["content"]) for rank in range(2, 40)])
+        self.assertEqual([64 << 20] * 2, [int((found[rank]["tensors"]["content"] == 0).sum()) for rank in "01"])
 
-        folder, held = test_upload.make_checkpoint(self.directory, 1, files=[64 << 20, 64 << 20]), []
-        before = own()
-        with mock.patch.object(torch, "save", save):
-            _convert.export(folder, self.saved)
-        self.assertEqual([64 << 20, 64 << 20], held[1:])
-        self.assertLess(held[0] - before, 16 << 10, "kB")
+    def test_what_an_export_can_not_read_has_a_name(self):
+        convert = self.converter()
+        folder = test_upload.make_checkpoint(self.directory, 1)
+        path = folder / "rank_00001.safetensors"
+        os.truncate(path, path.stat().st_size - 3)
+        with self.assertRaisesRegex(convert.ConvertError, f"^{path} was cut short after it had been verified: 3 bytes of a tensor are missing$"):
+            convert.export(folder, self.saved)
+        self.assertEqual([], list(self.saved.parent.iterdir()))
+        with self.assertRaisesRegex(convert.ConvertError, "^/proc/self/mem: Input/output error$"):
+            list(convert.read_bytes("/proc/self/mem", 0, 8, memoryview(bytearray(8))))
 
     def test_what_a_manifest_says_of_other_worlds_comes_back(self):
         self.run_job()
