@@ -193,7 +193,7 @@ absl::StatusOr<Answer> Answered(const PlanFlags& flags, const PlanQuestion& ques
 absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
   LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags));
   absl::StatusOr<Answer> answer = Answered(flags, question);
-  if (answer.ok() && !question.model_note.empty()) answer->report["model_note"] = question.model_note;
+  if (answer.ok()) answer->report.update(NotesOf(question));
   return answer;
 }
 
@@ -202,7 +202,7 @@ int Print(const absl::StatusOr<Answer>& answer, bool as_json) {
   if (as_json || answer->flags.empty()) return PrintPlan(answer->report, as_json);
   if (!answer->note.empty()) fmt::print(stderr, "lockstep: {}\n", answer->note);
   Json beside = Json::object();  // the flags are for a script; what else was asked for is for who reads along
-  for (const char* key : {"with_failures", "graph", "model_note"})
+  for (const char* key : {"with_failures", "graph", "model_note", "machine_note"})
     if (answer->report.contains(key)) beside[key] = answer->report[key];
   if (!beside.empty()) fmt::print(stderr, "{}", RenderText(beside));
   fmt::print("{}", answer->flags);

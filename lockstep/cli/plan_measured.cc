@@ -81,10 +81,10 @@ Json AssumedOf(const std::vector<std::string>& paths, const std::vector<plan::Me
   return all;
 }
 
-absl::StatusOr<std::vector<plan::MeasuredRun>> RunsOfTrace(const CalibrateFlags& flags, std::string& model_note) {
+absl::StatusOr<std::vector<plan::MeasuredRun>> RunsOfTrace(const CalibrateFlags& flags, Json& notes) {
   if (flags.trace.empty()) return std::vector<plan::MeasuredRun>();
   LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags.work));
-  model_note = question.model_note;
+  notes = NotesOf(question);
   const plan::Cluster& cluster = question.clusters.front();
   plan::Workload work = cluster.base;
   work.zero = 1;
@@ -125,8 +125,8 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
     for (const plan::MeasuredRun& run : table.runs)
       if (run.Measured().step_s > 0 && !run.guesses().sizes) runs.push_back(&run);
   }
-  std::string model_note;
-  LS_ASSIGN_OR_RETURN(const std::vector<plan::MeasuredRun> profile, RunsOfTrace(flags, model_note));
+  Json notes = Json::object();
+  LS_ASSIGN_OR_RETURN(const std::vector<plan::MeasuredRun> profile, RunsOfTrace(flags, notes));
   const size_t whole = runs.size();
   for (const plan::MeasuredRun& run : profile) runs.push_back(&run);
   if (flags.fresh && whole == 0 && flags.tables.empty())
@@ -156,7 +156,7 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
                  {"scatter_unseen", calibration.hardware.begin()->second.scatter},
                  {"doubt_unseen", calibration.hardware.begin()->second.doubt}};
   if (flags.rows) report["rows"] = RowsOf(runs, calibrated);
-  if (!model_note.empty()) report["model_note"] = model_note;
+  report.update(notes);
   if (profile.empty()) return report;
   report["parts_of_trace"] = profile.size();
   report["mean_error_before"] = plan::MeanError(runs, base);

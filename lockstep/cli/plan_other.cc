@@ -25,7 +25,10 @@ absl::StatusOr<Json> Recommended(const DlrmFlags& flags) {
   LS_ASSIGN_OR_RETURN(const std::string path, node::FindPreset("dlrm", flags.model));
   LS_ASSIGN_OR_RETURN(plan::Dlrm model, plan::ReadDlrm(path));
   model.batch = flags.batch;
-  return plan::DlrmReport(model, {cluster.base.machine, cluster.base.accelerators}, cluster.rates);
+  LS_ASSIGN_OR_RETURN(Json report,
+                      plan::DlrmReport(model, {cluster.base.machine, cluster.base.accelerators}, cluster.rates));
+  if (const std::string note = plan::UnitNote(cluster.base.machine); !note.empty()) report["machine_note"] = note;
+  return report;
 }
 
 struct InferenceFlags {
@@ -41,7 +44,7 @@ absl::StatusOr<Json> Served(const InferenceFlags& flags) {
   plan::Requests requests = flags.requests;
   requests.batch = asked.batch;
   LS_ASSIGN_OR_RETURN(Json report, plan::InferenceReport(cluster.base, cluster.rates, requests, asked.top));
-  if (!question.model_note.empty()) report["model_note"] = question.model_note;
+  report.update(NotesOf(question));
   return report;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "lockstep/base/number.h"
@@ -183,6 +184,14 @@ absl::StatusOr<plan::Cluster> ClusterNamed(const std::string& text, const plan::
   LS_ASSIGN_OR_RETURN(const std::string presets, PlanPresets());
   LS_ASSIGN_OR_RETURN(cluster.rates, TakeRates(stack, calibration.empty() ? presets : calibration, cluster.base));
   return cluster;
+}
+
+Json NotesOf(const PlanQuestion& question) {
+  Json notes = Json::object();
+  if (!question.model_note.empty()) notes["model_note"] = question.model_note;
+  for (const plan::Cluster& cluster : question.clusters)
+    if (const std::string note = plan::UnitNote(cluster.base.machine); !note.empty()) notes["machine_note"] = note;
+  return notes;
 }
 
 absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {

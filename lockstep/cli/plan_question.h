@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
 #include "lockstep/plan/machines.h"
 #include "lockstep/plan/search.h"
@@ -32,6 +33,9 @@ struct PlanQuestion {
   plan::SearchSpace space;
   std::string model_note;  // what to know of how the model was read; empty: nothing
 };
+// {model_note, machine_note}: what to know of how the model was read, and of units of a machine's figures; those that
+// there are.
+Json NotesOf(const PlanQuestion& question);
 
 // "NAME:N" with the rates of the machine and the stack; nothing of a model yet. `calibration`: a folder; empty: the
 // presets.

@@ -31,15 +31,18 @@ void AddPlanMadmax(CLI::App& plan, int& exit_code) {
 void AddPlanMoe(CLI::App& plan, int& exit_code) {
   struct Flags {
     std::string grid;
-    bool json = false;
+    bool rows = false, json = false;
   };
   auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
   CLI::App* command = plan.add_subcommand(
       "moe", "Schedules of mixtures of experts (Parm's S1 and S2, FSMoE's chunks), computed for a grid of layers");
-  command->add_option("FILE", flags->grid, "Layers and what these formulas gave elsewhere, CSV")->required();
+  command->add_option("FILE", flags->grid, "Layers, and, where it is known, what these formulas gave elsewhere, CSV")
+      ->required();
+  command->add_flag("--rows", flags->rows, "Add what is chosen for each row; always, where nothing is known of any");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep plan moe parm_grid.csv");
-  command->callback([flags, &exit_code] { exit_code = PrintReport(plan::CompareMoe(flags->grid), flags->json); });
+  command->callback(
+      [flags, &exit_code] { exit_code = PrintReport(plan::CompareMoe(flags->grid, flags->rows), flags->json); });
 }
 
 }  // namespace lockstep::cli

@@ -19,6 +19,7 @@ struct Figure {
   const char* key;
   double Machine::* member;
   double unit, least, most;
+  double fast = 0;  // beyond it, twice what any preset has, it may be bits that were counted; 0: not looked at
 };
 constexpr Figure kFigures[] = {{"bf16_tflops", &Machine::bf16, kTera, .1, 1e5},
                                {"fp8_tflops", &Machine::fp8, kTera, .1, 1e5},
@@ -27,8 +28,8 @@ constexpr Figure kFigures[] = {{"bf16_tflops", &Machine::bf16, kTera, .1, 1e5},
                                {"memory_gb_s", &Machine::bandwidth, kGiga, 10, 1e5},
                                {"cache_mb", &Machine::cache, kMega, 1, 1e5},
                                {"cache_gb_s", &Machine::cache_bandwidth, kGiga, 10, 1e6},
-                               {"scale_up_gb_s", &Machine::scale_up, kGiga, .1, 1e5},
-                               {"nic_gb_s", &Machine::nic, kGiga, .01, 1e4},
+                               {"scale_up_gb_s", &Machine::scale_up, kGiga, .1, 1e5, 2000},
+                               {"nic_gb_s", &Machine::nic, kGiga, .01, 1e4, 200},
                                {"host_link_gb_s", &Machine::host_link, kGiga, .1, 1e5},
                                {"host_memory_gb", &Machine::host_memory, kGiga, 1, 1e5},
                                {"host_memory_gb_s", &Machine::host_bandwidth, kGiga, 1, 1e5},
@@ -69,6 +70,9 @@ void ReadMachine(cluster::TableReader& in, Machines::Named& named) {
     CheckUnit(in, figure, machine.*figure.member);
   }
   in.Integer("domain", {.least = 1, .most = 1 << 16}, machine.domain);
+  if (machine.domain > 1 && machine.nic > machine.scale_up)
+    in.Fail("nic_gb_s", fmt::format("nic_gb_s must be at most scale_up_gb_s, {:g}, found {:g}: is it in Gb/s?",
+                                    machine.scale_up / kGiga, machine.nic / kGiga));
   in.Tables("tier", [&](cluster::TableReader& inner) { ReadTier(inner, machine); });
 }
 
@@ -99,6 +103,14 @@ absl::StatusOr<Machine> Machines::Find(std::string_view name) const {
   if (nearest.empty())
     for (const Named& named : all_) nearest.push_back(named.machine.name);
   return NotFound("no machine \"{}\" is known; the nearest: {}", name, fmt::join(nearest, ", "));
+}
+
+std::string UnitNote(const Machine& machine) {
+  for (const Figure& figure : kFigures)
+    if (const double value = machine.*figure.member / figure.unit; figure.fast > 0 && value > figure.fast)
+      return fmt::format("{}: {} is {:g}, more than twice that of any machine known here: is it in Gb/s?", machine.name,
+                         figure.key, value);
+  return "";
 }
 
 absl::StatusOr<Machines> ReadMachines(const std::string& path) {

@@ -34,6 +34,9 @@ class Machines {
   std::vector<Named> all_;
 };
 
+// What may have been given in another unit, though it is possible; "": nothing.
+std::string UnitNote(const Machine& machine);
+
 absl::StatusOr<Machines> ReadMachines(const std::string& path);
 
 }  // namespace lockstep::plan

@@ -28,7 +28,8 @@ Precision PrecisionOf(MeasuredRow& row) {
   // The narrowest that is named: "bf16_with_fp8_mixed" has its products in eight bits.
   if (Holds(name, "fp4")) return Precision::kFp4;
   if (Holds(name, "fp8")) return Precision::kFp8;
-  if (!row.Text("precision").empty() && !Holds(name, "bf16") && !Holds(name, "fp16"))
+  const bool is_16_bits = name == "half" || HoldsOne(name, {"bf16", "fp16", "float16"});
+  if (!row.Text("precision").empty() && !is_16_bits)
     row.Fail(fmt::format("column precision is \"{}\"; expected bf16, fp16, fp8, mxfp8 or nvfp4", name));
   return Precision::kBf16;
 }
@@ -37,8 +38,8 @@ Recompute RecomputeOf(MeasuredRow& row) {
   const std::string name = row.Word("recompute");
   if (name == "full") return Recompute::kFull;
   if (name == "selective") return Recompute::kSelective;
-  if (name == "unknown") return Recompute::kAsNeeded;
-  if (!name.empty() && name != "none")
+  if (row.Text("recompute").empty()) return Recompute::kAsNeeded;
+  if (name != "none")
     row.Fail(fmt::format("column recompute is \"{}\"; expected none, selective, full or unknown", name));
   return Recompute::kNone;
 }
@@ -112,6 +113,17 @@ void NoteAccumulation(MeasuredRow& row, int accumulated, const Workload& work) {
                          accumulated, work.dp, work.microbatch, sequences, work.global_batch));
 }
 
+// Nobody has all experts on each rank where ranks can share them, so that is not what a table means that leaves ep out.
+// Nor is one to be taken at its word that leaves it at 1 beside DeepEP, which is what sends tokens between ranks that
+// have different experts.
+void TakeSpread(MeasuredRow& row, Workload& work) {
+  const bool says = !row.Text("ep").empty(), is_wrong = work.ep == 1 && Holds(row.Word("framework"), "deepep");
+  if (work.experts == 0 || (says && !is_wrong)) return;
+  work.ep = static_cast<int>(std::gcd(int64_t{work.experts}, work.Replicas()));
+  if (work.ep > 1)
+    row.Assume(fmt::format("ep{} is read as {}", says ? " 1 beside DeepEP" : ", of which nothing is said,", work.ep));
+}
+
 // Where the source does not say, what its framework does by itself.
 void TakeLayout(MeasuredRow& row, Workload& work) {
   work.accelerators = row.Ranks("gpus");
@@ -124,12 +136,7 @@ void TakeLayout(MeasuredRow& row, Workload& work) {
   if (work.zero == 3 && row.Text("zero").empty()) row.Assume("zero, of which nothing is said, is FSDP's 3");
   const int64_t others = int64_t{work.tp} * work.pp * work.cp;
   work.dp = row.Ranks("dp", static_cast<int>(std::max<int64_t>(1, work.accelerators / std::max<int64_t>(1, others))));
-  // DeepEP is what sends tokens between ranks that have different experts: a table that leaves ep at 1 beside it is not
-  // to be taken at its word.
-  if (work.experts > 0 && work.ep == 1 && Holds(row.Word("framework"), "deepep")) {
-    work.ep = static_cast<int>(std::gcd(int64_t{work.experts}, int64_t{work.dp} * work.cp));
-    if (work.ep > 1) row.Assume(fmt::format("ep 1 beside DeepEP is read as {}", work.ep));
-  }
+  TakeSpread(row, work);
   const int per_rank = std::max(1, work.global_batch / std::max(1, work.dp)), accumulated = row.Integer("ga", 0);
   if (row.Text("mbs").empty() && accumulated > 0 && per_rank % accumulated != 0)
     row.Fail(fmt::format("column ga is {}, which does not divide the {} sequences of a rank", accumulated, per_rank));
@@ -207,6 +214,23 @@ void TakeExperts(MeasuredRow& row, Workload& work) {
     work.ep = given;
 }
 
+// Attention that is not fused says nothing of the sequence, of which each rank of tp may have a part.
+void TakeSequence(MeasuredRow& row, Workload& work) {
+  if (work.sequence_parallel || !row.Text("seq_parallel").empty() || !work.CanSplitSequence() || MayFit(work)) return;
+  work.sequence_parallel = true;
+  if (MayFit(work)) return row.AssumeToFit("seq_parallel 0, which would not fit, is read as 1");
+  work.sequence_parallel = false;
+}
+
+// What nobody says is chosen by itself (Recompute::kAsNeeded); here it is told.
+void NoteRecompute(MeasuredRow& row, const Workload& work) {
+  const int layers = work.recompute == Recompute::kAsNeeded ? RecomputedLayers(work) : 0;
+  if (layers == 0 || !MayFit(work)) return;
+  row.AssumeToFit(
+      fmt::format("recompute, of which nothing is said, is of {} layer{} of a stage: with fewer it would not fit",
+                  layers, layers == 1 ? "" : "s"));
+}
+
 absl::StatusOr<Workload> WorkloadOf(MeasuredRow& row, const Known& known) {
   Workload work;
   LS_RETURN_IF_ERROR(TakeModel(row, known, work));
@@ -233,7 +257,9 @@ absl::StatusOr<Workload> WorkloadOf(MeasuredRow& row, const Known& known) {
   if (!says_microbatch) work.microbatch = 1;  // until what is shared is known
   TakeSharding(row, work);
   TakeExperts(row, work);
+  TakeSequence(row, work);
   if (!says_microbatch) TakeMicrobatch(row, most, work);
+  NoteRecompute(row, work);
   return work;
 }
 
@@ -284,10 +310,12 @@ absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Known&
     MeasuredRow row(table, fields);
     absl::StatusOr<Workload> work = WorkloadOf(row, known);
     MeasuredRun::Values values;
-    values.step_s = row.Number("step_time_s").value_or(0);
+    const std::optional<double> step_s = row.Number("step_time_s");
+    values.step_s = step_s.value_or(0);
     values.memory_gib = row.Number("mem_gib");
     values.out_of_memory = row.Word("notes").starts_with("oom");
     values.counts_context = Holds(row.Word("notes"), "nvidia-smi");
+    if (step_s == 0) row.Fail("column step_time_s is 0; expected a number above 0, or nothing");
     if (values.memory_gib == 0) row.Fail("column mem_gib is 0; expected a number above 0, or nothing");
     const absl::Status why = !work.ok() ? work.status() : row.status();
     if (why.ok()) NoteImplausible(row, values, *work);

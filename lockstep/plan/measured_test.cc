@@ -9,6 +9,7 @@
 
 #include "lockstep/base/test_folder.h"
 #include "lockstep/plan/calibrate.h"
+#include "lockstep/plan/memory.h"
 #include "lockstep/plan/step.h"
 #include "lockstep/plan/validate.h"
 
@@ -156,6 +157,36 @@ TEST_F(OtherColumns, WordsOfAttention) {
                 HasSubstr(fmt::format("column attention is \"{}\"; expected flash, sdpa, fused or unfused", word)));
 }
 
+TEST_F(OtherColumns, WordsOfPrecision) {
+  for (const char* word : {"bf16", "bfloat16", "torch.bfloat16", "Float16", "half", "amp_bf16", "fp16"})
+    EXPECT_EQ(Of("hardware,precision", fmt::format("b200,{}", word)).precision, Precision::kBf16) << word;
+  for (const char* word : {"fp32", "tf32", "float32", "float", "half-fp32"})
+    EXPECT_THAT(With("hardware,precision", fmt::format("b200,{}", word)).skipped.at(0).why,
+                HasSubstr(fmt::format("column precision is \"{}\"", word)));
+}
+
+// 32 layers on one accelerator: what nobody says of recomputation is as much as it takes, and no more.
+TEST_F(OtherColumns, RecomputationThatNobodyTellsOfIsWhatFits) {
+  const auto recomputed = [&](const char* word, int microbatch) {
+    const MeasuredTable table =
+        With("hardware,zero,recompute,mbs,notes", fmt::format("A100-40GB-SXM,3,{},{},OOM", word, microbatch));
+    EXPECT_EQ(table.runs.size(), 1u) << word;
+    if (table.runs.empty()) return std::pair(-1, std::string());
+    EXPECT_EQ(table.runs[0].workload().recompute, Recompute::kAsNeeded) << word;
+    EXPECT_EQ(table.runs[0].guesses().fit, !table.assumed.empty()) << word;
+    return std::pair(RecomputedLayers(table.runs[0].workload()), table.assumed.empty() ? "" : table.assumed[0].why);
+  };
+  for (const char* word : {"", "unknown", "na", "N/A", "-", "?", "nan"}) {
+    EXPECT_EQ(recomputed(word, 1), std::pair(0, std::string())) << word;
+    const auto [layers, why] = recomputed(word, 4);
+    EXPECT_GT(layers, 0) << word;
+    EXPECT_EQ(why, fmt::format("recompute, of which nothing is said, is of {} layers of a stage: with fewer it would "
+                               "not fit",
+                               layers));
+  }
+  EXPECT_EQ(Of("hardware,zero,mbs", "A100-40GB-SXM,3,4").recompute, Recompute::kAsNeeded) << "no such column";
+}
+
 TEST_F(OtherColumns, OnlyWhatTrains) {
   for (const char* task : {"inference", "Prefill", "decoding"})
     EXPECT_THAT(With("hardware,task", fmt::format("b200,{}", task)).skipped.at(0).why, HasSubstr("one that trains"));
@@ -187,7 +218,7 @@ TEST_F(OtherColumns, WhatAFrameworkOrAccumulationSays) {
   const MeasuredTable both = With("hardware,zero,mbs,ga", "B200-SXM,1,2,4");
   EXPECT_EQ(both.assumed.at(0).why, "ga 4, which with dp 64 and mbs 2 makes 512 sequences, not gbs 256, is left aside");
   EXPECT_TRUE(With("hardware,zero,mbs,ga", "B200-SXM,1,2,2").assumed.empty());
-  EXPECT_EQ(Of("hardware,zero", "A100-40GB-SXM,3").microbatch, 1) << "the most that fit";
+  EXPECT_EQ(Of("hardware,recompute,zero", "A100-40GB-SXM,none,3").microbatch, 1) << "the most that fit";
   const Workload shared = Of("hardware,recompute", "A100-40GB-SXM,full"),
                  said = Of("hardware,recompute,zero", "A100-40GB-SXM,full,1");
   EXPECT_EQ(std::pair(shared.zero, shared.microbatch), std::pair(1, said.microbatch)) << "first what is shared";
@@ -202,6 +233,33 @@ TEST_F(OtherColumns, ExpertsOfAMixture) {
   const MeasuredTable split = With(columns + std::string(",zero,mbs"), "H100-80GB-SXM,8,2,8,8,1,1,1,1");
   EXPECT_EQ(split.runs.at(0).workload().ep, 8);
   EXPECT_EQ(split.assumed.at(0).why, "ep 1, which would not fit, is read as 8: experts are split over tp, too");
+}
+
+// Over all replicas that divide them, whether that fits or not; then over tp as of what is said.
+TEST_F(OtherColumns, ExpertsThatNobodySaysAreSplitAreSpread) {
+  const auto ep_of = [&](const char* layout, const char* ep, const char* experts = "8") {
+    const MeasuredTable table = With("hardware,framework,experts,topk,tp,dp,zero,mbs,recompute,ep",
+                                     fmt::format("GB300-NVL72,nemo,{},2,{},1,1,full,{}", experts, layout, ep));
+    return std::pair(table.runs.at(0).workload().ep, table.assumed.empty() ? "" : table.assumed[0].why);
+  };
+  EXPECT_EQ(ep_of("1,64", ""), std::pair(8, std::string("ep, of which nothing is said, is read as 8")));
+  EXPECT_EQ(ep_of("1,64", "unknown").first, 8);
+  EXPECT_EQ(ep_of("8,8", "", "12").first, 4);
+  EXPECT_EQ(ep_of("1,64", "1"), std::pair(1, std::string())) << "as it says";
+}
+
+// Attention that is not fused says nothing of the sequence.
+TEST_F(OtherColumns, ASequenceThatNobodySaysIsSplitIsSoWhereOnlyThatFits) {
+  const auto split = [&](const char* said, const char* sizes) {
+    const MeasuredTable table = With("hardware,attention,tp,zero,mbs,recompute,seq_parallel",
+                                     fmt::format("A100-80GB-SXM,unfused,8,1,1,none,{}", said), sizes);
+    const std::string why = table.assumed.empty() ? "" : table.assumed[0].why;
+    return std::pair(table.runs.at(0).workload().sequence_parallel, why);
+  };
+  EXPECT_EQ(split("", "116,4096,16384"),
+            std::pair(true, std::string("seq_parallel 0, which would not fit, is read as 1")));
+  EXPECT_EQ(split("0", "116,4096,16384"), std::pair(false, std::string()));
+  EXPECT_EQ(split("", "16,4096,16384"), std::pair(false, std::string()));
 }
 
 TEST_F(OtherColumns, AModelHasManyNames) {
@@ -238,6 +296,7 @@ TEST_F(OtherColumns, WhatWasNotMeasuredIsPredicted) {
   EXPECT_EQ(report["mape"], Json());
   EXPECT_EQ(report["unmeasured"], 1);
   EXPECT_EQ(report["memory"]["feasible_rejected"], 0) << "nobody says that it ran";
+  EXPECT_EQ(report["memory"]["mape"], Json()) << "of no memory";
 }
 
 // Whether it would have fitted can't be seen from what was chosen so that it fits.
@@ -271,6 +330,8 @@ TEST_F(Measured, WhatCantBeUsedIsSkippedWithTheReason) {
               HasSubstr("column tp is 4194304; expected at most 1048576"));
   EXPECT_THAT(Why("a,f,b200,8,2.5,64,256,0,4,128,8,1,1,1,0,,,bf16,1,,\n"), HasSubstr("expected a whole number"));
   EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,1,1,0,,,bf16,-1,,\n"), HasSubstr("step_time_s is \"-1\""));
+  EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,1,1,0,,,bf16,0,,\n"),
+              HasSubstr("column step_time_s is 0; expected a number above 0, or nothing"));
   EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,3,1,0,,,bf16,1,,\n"), HasSubstr("is 6, but there are 8"));
   EXPECT_THAT(Why("a,f,b200,16,2,64,256,0,4,128,64,1,3,1,0,,,bf16,1,,\n"), HasSubstr("is 15, but there are 16"));
   EXPECT_THAT(Why("a,f,A100-80GB-SXM,8,2,64,256,0,4,128,8,1,1,1,0,,,fp8,1,,\n"), HasSubstr("has no fp8"));

@@ -44,6 +44,8 @@ constexpr const char* kTied[] = {"gpt2",       "gpt_bigcode", "bloom",   "falcon
                                  "opt",        "gemma",       "gemma2",  "gemma3",   "gemma3_text",
                                  "starcoder2", "cohere",      "cohere2", "ernie4_5", "smollm3"};
 
+constexpr int64_t kMostSize = 1'000'000'000;
+
 // Sizes of a config.json: a key that is there, but no whole number, or below 0, is an error.
 class Sizes {
  public:
@@ -53,7 +55,7 @@ class Sizes {
     for (const char* key : keys) {
       const Json& found = At(config_, key);
       const int64_t value = IntegerAt(config_, key, 0);
-      if (value > 0 && value < 1'000'000'000) return static_cast<int>(value);
+      if (value > 0 && value < kMostSize) return static_cast<int>(value);
       if (!found.is_null() && found != 0 && wrong_.empty())
         wrong_ = fmt::format("\"{}\" is {}; expected a whole number above 0", key, found.dump());
     }
@@ -165,6 +167,35 @@ void TakeLatent(Sizes& size, Workload& w) {
   if (w.latent.kv_rank > 0) w.head_dim = size({"qk_nope_head_dim"}) + w.latent.rope;
 }
 
+// MPT's attention has a table of its own; its MLP is so many times as wide as the model.
+absl::Status TakeMpt(const Json& config, const std::string& path, Sizes& size, Workload& w) {
+  const Json& attention = At(config, "attn_config");
+  const Json& kind = At(attention, "attn_type");
+  if (!attention.is_null() && !attention.is_object())
+    return InvalidArgument("{}: \"attn_config\" is {}; expected an object", path, attention.dump());
+  Sizes own(attention);
+  if (kind == "multiquery_attention") {
+    w.kv_heads = 1;
+  } else if (kind == "grouped_query_attention") {
+    w.kv_heads = own({"kv_n_heads"});
+    if (own.wrong().empty() && w.kv_heads == 0)
+      return InvalidArgument("{}: attn_config: \"attn_type\" is {}, but there is no \"kv_n_heads\"", path, kind.dump());
+  } else if (!kind.is_null() && kind != "multihead_attention") {
+    return InvalidArgument(
+        "{}: attn_config: \"attn_type\" is {}; expected multihead_attention, multiquery_attention or "
+        "grouped_query_attention",
+        path, kind.dump());
+  }
+  if (!own.wrong().empty()) return InvalidArgument("{}: attn_config: {}", path, own.wrong());
+  if (const Json& window = At(attention, "sliding_window_size"); !window.is_null() && window != -1)
+    return InvalidArgument("{}: attn_config: \"sliding_window_size\" is {}, of which nothing is known here", path,
+                           window.dump());
+  const int64_t width = int64_t{w.hidden} * size({"expansion_ratio"});
+  if (width >= kMostSize) return InvalidArgument("{}: \"expansion_ratio\" makes an MLP {} wide", path, width);
+  if (width > 0) w.ffn = static_cast<int>(width);
+  return absl::OkStatus();
+}
+
 constexpr int64_t kMostAcross = 1 << 14;
 
 // A token for each patch of the image, and one for the class; each sees all others.
@@ -216,8 +247,9 @@ absl::Status CheckParts(const Json& config, const std::string& path) {
         "{}: \"{}\" is {}, of which nothing is known here; describe the model in a .toml (docs/formats/job.md)", path,
         key, At(config, key).dump());
   };
-  for (const char* key : {"parallel_attn_mlp_res", "shared_intermediate_size", "num_hidden_groups", "type_vocab_size",
-                          "encoder_layers", "is_encoder_decoder"})
+  for (const char* key :
+       {"parallel_attn_mlp_res", "shared_intermediate_size", "num_hidden_groups", "type_vocab_size", "encoder_layers",
+        "is_encoder_decoder", "add_cross_attention", "use_cla", "num_kv_shared_layers", "hidden_size_per_layer_input"})
     if (const Json& value = At(config, key); !value.is_null() && value != false && value != 0) return unknown(key);
   const Json& embedded = At(config, "word_embed_proj_dim");
   if (!embedded.is_null() && embedded != At(config, "hidden_size")) return unknown("word_embed_proj_dim");
@@ -270,7 +302,18 @@ absl::Status CheckModel(const Json& config, const std::string& path, const Workl
                                                 {"intermediate_size", w.ffn}};
   for (const auto& [key, value] : needed)
     if (value == 0) return InvalidArgument("{}: \"{}\" is missing, or no number above 0", path, key);
+  if (w.head_dim == 0 && w.hidden % w.heads != 0)
+    return InvalidArgument("{}: {} heads must divide hidden_size {}, for there is no \"head_dim\"", path, w.heads,
+                           w.hidden);
   return absl::OkStatus();
+}
+
+// Layers beside the model, that predict further tokens.
+std::string FurtherNote(const Json& config, const std::string& path) {
+  for (const char* key : {"num_nextn_predict_layers", "num_mtp_modules"})
+    if (const int64_t layers = IntegerAt(config, key, 0); layers > 0)
+      return fmt::format("{}: \"{}\" is {}: layers that predict further tokens are not counted", path, key, layers);
+  return "";
 }
 
 // Of a model that nobody has held against the usual keys.
@@ -310,16 +353,19 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   TakeLatent(size, w);
   if (type == "vit") TakeVision(size, w);
   if (w.sequence == 0) w.sequence = size({"max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"});
+  if (type == "mpt") LS_RETURN_IF_ERROR(TakeMpt(config, path, size, w));
   LS_RETURN_IF_ERROR(TakeWindow(config, path, size, w));
   if (!size.wrong().empty()) return InvalidArgument("{}: {}", path, size.wrong());
   if (w.ffn == 0 && IsOld(config)) w.ffn = 4 * w.hidden;
   if (w.kv_heads == 0) w.kv_heads = w.heads;
-  if (w.head_dim == 0 && w.heads > 0) w.head_dim = w.hidden / w.heads;
   if (type == "llama4_text" && w.experts > 0) TakeLlama4(size, w);
   if (w.experts > 0 && w.expert_ffn == 0) w.expert_ffn = w.ffn;
   if (w.experts > 0 && w.ffn == 0) w.ffn = w.expert_ffn;
   LS_RETURN_IF_ERROR(CheckModel(config, path, w));
-  if (note != nullptr) *note = UnknownNote(type, path, w);
+  if (w.head_dim == 0) w.head_dim = w.hidden / w.heads;
+  if (note == nullptr) return absl::OkStatus();
+  const std::string unknown = UnknownNote(type, path, w), further = FurtherNote(config, path);
+  *note = unknown + (unknown.empty() || further.empty() ? "" : "; ") + further;
   return absl::OkStatus();
 }
 

@@ -61,6 +61,11 @@ TEST(ModelFile, OfOtherArchitectures) {
   EXPECT_THAT(error(R"("layers_block_type": ["attention", "mamba"])"), HasSubstr("it has \"layers_block_type\""));
   EXPECT_THAT(error(R"("model_type": "new", "is_encoder_decoder": true)"), HasSubstr("\"is_encoder_decoder\" is true"));
   EXPECT_EQ(error(R"("model_type": "new", "is_encoder_decoder": false)"), "");
+  for (const char* part : {R"("add_cross_attention": true)", R"("use_cla": true)", R"("num_kv_shared_layers": 15)",
+                           R"("hidden_size_per_layer_input": 256)"})
+    EXPECT_THAT(error(part), HasSubstr("of which nothing is known here")) << part;
+  EXPECT_EQ(
+      error(R"("add_cross_attention": false, "use_cla": false, "cla_share_factor": 2, "num_kv_shared_layers": 0)"), "");
   Workload work;
   std::string note;
   EXPECT_EQ(read(R"("model_type": "llama")", work, &note), "");
@@ -69,6 +74,12 @@ TEST(ModelFile, OfOtherArchitectures) {
   EXPECT_EQ(note,
             "c.json: model_type new is not known here: read as a decoder by the usual keys, which make 0.06916 billion "
             "parameters; hold that against what is published");
+  EXPECT_EQ(read(R"("model_type": "deepseek_v3", "num_nextn_predict_layers": 1)", work, &note), "");
+  EXPECT_EQ(note, "c.json: \"num_nextn_predict_layers\" is 1: layers that predict further tokens are not counted");
+  EXPECT_EQ(read(R"("model_type": "kimi_k2", "num_nextn_predict_layers": 0)", work, &note), "");
+  EXPECT_EQ(note, "");
+  EXPECT_EQ(read(R"("num_mtp_modules": 3)", work, &note), "");
+  EXPECT_THAT(note, HasSubstr("hold that against what is published; c.json: \"num_mtp_modules\" is 3"));
   EXPECT_EQ(read(R"("model_type": "qwen")", work), "");
   EXPECT_EQ(work.ffn, 2048) << "both halves of a gated MLP are counted there";
   EXPECT_EQ(read(R"("model_type": "bailing_moe", "num_experts": 8, "num_experts_per_tok": 2, "num_shared_experts": 2,
@@ -104,6 +115,8 @@ TEST(ModelFile, IsReadStrictly) {
   EXPECT_THAT(error(R"(, "intermediate_size": 2048, "moe_num_experts": 64)"), HasSubstr("it has \"moe_num_experts\""));
   EXPECT_THAT(error(R"(, "intermediate_size": 2048, "tie_word_embeddings": "true")"),
               HasSubstr("expected true or false"));
+  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "num_attention_heads": 7)"),
+              HasSubstr("7 heads must divide hidden_size 512"));
   EXPECT_THAT(error(R"(, "intermediate_size": 2048, "layer_types": "sliding")"), HasSubstr("expected a list"));
   EXPECT_THAT(error(R"(, "intermediate_size": 2048, "hidden_act": 5)"),
               HasSubstr("\"hidden_act\" is 5; expected a text"));
@@ -207,6 +220,39 @@ TEST(ModelFile, ExpertsInSomeLayersAlone) {
   EXPECT_EQ(work.ActiveParameters(), 6 * attention + 3 * (3 * 64 * 32 * 2) + 3 * dense);
   work.sequence = 8193;
   EXPECT_THAT(Message(TakeHuggingFace(llama4 + "}", "c.json", work)), HasSubstr("chunks of 8192, fewer than"));
+}
+
+// As MPT-7B's config.json has it; what is said of attention is in a table of its own.
+TEST(ModelFile, OfMpt) {
+  const auto read = [](const std::string& more, Workload& work) {
+    return Message(TakeHuggingFace(
+        R"({"model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32, "vocab_size": 50432)" + more + "}",
+        "c.json", work));
+  };
+  const auto error = [&](const std::string& more) {
+    Workload work;
+    return read(more, work);
+  };
+  const auto sizes = [&](const std::string& more) {
+    Workload work;
+    EXPECT_EQ(read(more, work), "");
+    return std::pair(work.ffn, work.kv_heads);
+  };
+  using Sizes = std::pair<int, int>;
+  EXPECT_EQ(sizes(""), Sizes(16384, 32));
+  EXPECT_EQ(sizes(R"(, "expansion_ratio": 2)"), Sizes(8192, 32));
+  EXPECT_EQ(sizes(R"(, "expansion_ratio": 4, "attn_config": {"attn_type": "multihead_attention"})"), Sizes(16384, 32));
+  EXPECT_EQ(sizes(R"(, "attn_config": {"attn_type": "multiquery_attention", "sliding_window_size": -1})"),
+            Sizes(16384, 1));
+  EXPECT_EQ(sizes(R"(, "attn_config": {"attn_type": "grouped_query_attention", "kv_n_heads": 8})"), Sizes(16384, 8));
+  EXPECT_THAT(error(R"(, "attn_config": {"attn_type": "grouped_query_attention"})"), HasSubstr("no \"kv_n_heads\""));
+  EXPECT_THAT(error(R"(, "attn_config": {"attn_type": "grouped_query_attention", "kv_n_heads": "8"})"),
+              HasSubstr("attn_config: \"kv_n_heads\" is \"8\""));
+  EXPECT_THAT(error(R"(, "attn_config": {"attn_type": "linear"})"), HasSubstr("expected multihead_attention"));
+  EXPECT_THAT(error(R"(, "attn_config": {"sliding_window_size": 1024})"), HasSubstr("is 1024, of which nothing"));
+  EXPECT_THAT(error(R"(, "attn_config": "flash")"), HasSubstr("expected an object"));
+  EXPECT_THAT(error(R"(, "expansion_ratio": 2.5)"), HasSubstr("\"expansion_ratio\" is 2.5; expected a whole number"));
+  EXPECT_THAT(error(R"(, "expansion_ratio": 900000)"), HasSubstr("makes an MLP 3686400000 wide"));
 }
 
 // Which layers have a window, by the habits of each kind of model.

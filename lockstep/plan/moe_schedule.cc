@@ -105,64 +105,115 @@ class Fields {
   absl::Status status_;
 };
 
-struct Compared {
+// A time or a choice, computed here, and by whom the grid is from; null where it does not say.
+struct Answer {
+  const char* column;
+  Json ours, theirs;
+  bool is_time() const { return ours.is_number_float(); }
+};
+using Answers = std::vector<Answer>;
+
+Json TimeIn(Fields& row, const char* column) { return row.Has(column) ? Json(row.Number(column)) : Json(); }
+Json WholeIn(Fields& row, const char* column) { return row.Has(column) ? Json(row.Integer(column)) : Json(); }
+
+// How far a row is from what the grid has.
+struct Distance {
   bool wrong_choice = false;
   double error = 0;
+  auto operator<=>(const Distance&) const = default;
 };
+Distance DistanceOf(const Answers& answers) {
+  Distance distance;
+  for (const Answer& one : answers) {
+    if (one.theirs.is_null()) continue;
+    if (!one.is_time()) {
+      distance.wrong_choice = distance.wrong_choice || one.ours != one.theirs;
+    } else {
+      const double ours = one.ours.get<double>(), theirs = one.theirs.get<double>();
+      distance.error = std::max(distance.error, std::abs(ours - theirs) / theirs);
+    }
+  }
+  return distance;
+}
 
-double Error(double ours, double theirs) { return std::abs(ours - theirs) / theirs; }
-
-Compared CompareParm(Fields& row) {
-  MoeLayer layer{row.Number("B") * row.Number("L"), row.Number("M"), row.Number("H"), row.Number("k"), row.Number("f")};
+Answers AnswersOfParm(Fields& row) {
+  const double tokens = double(row.Integer("B")) * row.Integer("L");
+  MoeLayer layer{tokens, double(row.Integer("M")), double(row.Integer("H")), double(row.Integer("k")), row.Number("f")};
   layer.mp = row.Integer("N_MP");
   layer.ep = row.Integer("N_EP");
   layer.esp = row.Integer("N_ESP");
   if (row.Has("P") && row.Integer("P") != double(layer.ep) * layer.esp)
     row.Fail(InvalidArgument("column P is {}, not N_EP {} x N_ESP {}", row.Integer("P"), layer.ep, layer.esp));
   const ParmTimes times = PredictParm(layer, kFsmoeTestbedB);
-  const double worst = std::max({Error(times.baseline, row.Number("t_base_ms")), Error(times.s1, row.Number("t_S1_ms")),
-                                 Error(times.s2, row.Number("t_S2_ms"))});
-  return {row.OneOf("choice", {"S1", "S2"}) != (times.s1 <= times.s2 ? "S1" : "S2"), worst};
+  return {{"choice", times.s1 <= times.s2 ? "S1" : "S2",
+           row.Has("choice") ? Json(row.OneOf("choice", {"S1", "S2"})) : Json()},
+          {"t_base_ms", times.baseline, TimeIn(row, "t_base_ms")},
+          {"t_S1_ms", times.s1, TimeIn(row, "t_S1_ms")},
+          {"t_S2_ms", times.s2, TimeIn(row, "t_S2_ms")}};
 }
 
 // All experts that a token is sent to take it where f is "*". Both kinds of parallelism are as wide as a node.
-Compared CompareFsmoe(Fields& row) {
+Answers AnswersOfFsmoe(Fields& row) {
   const bool is_a = row.OneOf("testbed", {"A", "B"}) == "A", no_drop = row.Text("f") == "*";
-  const double hidden = row.Number("M");
-  MoeLayer layer{row.Number("B") * row.Number("L"), hidden, hidden * row.Number("hscale"), 2,
-                 no_drop ? 1 : row.Number("f")};
+  const double hidden = row.Integer("M"), tokens = double(row.Integer("B")) * row.Integer("L");
+  MoeLayer layer{tokens, hidden, hidden * row.Number("hscale"), 2, no_drop ? 1 : row.Number("f")};
   layer.products = row.OneOf("ffn", {"simple", "Mixtral"}) == "simple" ? 2 : 3;
   layer.mp = layer.esp = is_a ? 8 : 4;
   const MoePass pass = row.OneOf("phase", {"fwd", "bwd"}) == "bwd" ? MoePass::kBackward : MoePass::kForward;
   const FsmoePlan plan = PlanFsmoe(layer, is_a ? kFsmoeTestbedA : kFsmoeTestbedB, pass);
-  const bool wrong = plan.chunks != row.Integer("best_r") || plan.bound != row.Integer("case");
-  return {wrong, Error(plan.ms, row.Number("t_ms"))};
+  return {{"best_r", plan.chunks, WholeIn(row, "best_r")},
+          {"case", plan.bound, WholeIn(row, "case")},
+          {"t_ms", plan.ms, TimeIn(row, "t_ms")}};
+}
+
+Json WorstRow(int64_t line, const Answers& answers) {
+  Json worst = {{"row", line}};
+  for (const Answer& one : answers)
+    if (!one.theirs.is_null()) worst[one.column] = {one.ours, one.theirs};
+  return worst;
+}
+
+Json ChoiceRow(int64_t line, const Answers& answers) {
+  Json choice = {{"row", line}};
+  for (const Answer& one : answers) choice[one.column] = one.ours;
+  return choice;
 }
 
 }  // namespace
 
-absl::StatusOr<Json> CompareMoe(const std::string& path) {
+absl::StatusOr<Json> CompareMoe(const std::string& path, bool with_choices) {
   LS_ASSIGN_OR_RETURN(const CsvTable table, ReadCsv(path));
-  const bool is_parm = table.Column("t_S1_ms").has_value();
-  if (!is_parm && !table.Column("best_r"))
-    return InvalidArgument("{}: it has neither the columns of Parm's grid (t_S1_ms) nor of FSMoE's (best_r)", path);
-  if (table.rows.empty()) return InvalidArgument("{}: there is no row to compare with", path);
-  int rows = 0, wrong = 0;
-  double worst = 0;
-  Json skipped = Json::array();
+  const bool is_parm = table.Column("N_MP").has_value();
+  if (!is_parm && !table.Column("testbed"))
+    return InvalidArgument("{}: it has neither the columns of Parm's grid (N_MP) nor of FSMoE's (testbed)", path);
+  if (table.rows.empty()) return InvalidArgument("{}: there is no row to compute", path);
+  int rows = 0, compared = 0, wrong = 0;
+  Distance most;
+  double error = 0;
+  Json worst, skipped = Json::array(), choices = Json::array();
   for (const CsvRow& one : table.rows) {
     Fields row(table, one);
-    const Compared compared = is_parm ? CompareParm(row) : CompareFsmoe(row);
+    const Answers answers = is_parm ? AnswersOfParm(row) : AnswersOfFsmoe(row);
     if (!row.status().ok()) {
       skipped.push_back({{"row", one.line}, {"why", Message(row.status())}});
       continue;
     }
     ++rows;
-    wrong += compared.wrong_choice;
-    worst = std::max(worst, compared.error);
+    choices.push_back(ChoiceRow(one.line, answers));
+    if (std::ranges::all_of(answers, [](const Answer& answer) { return answer.theirs.is_null(); })) continue;
+    ++compared;
+    const Distance distance = DistanceOf(answers);
+    wrong += distance.wrong_choice;
+    error = std::max(error, distance.error);
+    if (worst.is_null() || distance > most) worst = WorstRow(one.line, answers), most = distance;
   }
-  return Json{
-      {"rows", rows}, {"wrong_choices", wrong}, {"max_rel_ms", rows > 0 ? Json(worst) : Json()}, {"skipped", skipped}};
+  Json report = {{"rows", rows},
+                 {"wrong_choices", compared > 0 ? Json(wrong) : Json()},
+                 {"max_rel_ms", compared > 0 ? Json(error) : Json()},
+                 {"worst", worst},
+                 {"skipped", skipped}};
+  if (with_choices || compared == 0) report["choices"] = choices;
+  return report;
 }
 
 }  // namespace lockstep::plan

@@ -48,8 +48,10 @@ struct FsmoePlan {
 // gradients: ms of their all-reduce, which is to be hidden in this layer.
 FsmoePlan PlanFsmoe(const MoeLayer& layer, const MoeCosts& costs, MoePass pass, double gradients = 0);
 
-// A table of layers with what these formulas gave elsewhere, computed anew: of Parm (columns t_S1_ms, choice, ...) or
-// of FSMoE (best_r, case, ...). {rows, wrong_choices, max_rel_ms, skipped [{row, why}]}.
-absl::StatusOr<Json> CompareMoe(const std::string& path);
+// A table of layers, of Parm (columns N_MP, N_EP, ...) or of FSMoE (testbed, ...), computed anew beside what these
+// formulas gave elsewhere (t_S1_ms, choice, ...; best_r, case, t_ms), as far as it says that. {rows, wrong_choices,
+// max_rel_ms, worst {row, column: [ours, theirs]}, skipped [{row, why}], choices [{row, column: ours}]}. The last where
+// it is asked for, and where there is nothing to compare with; then the three before it are null.
+absl::StatusOr<Json> CompareMoe(const std::string& path, bool with_choices = false);
 
 }  // namespace lockstep::plan

@@ -57,7 +57,7 @@ TEST(MoeSchedule, EveryRowOfTheGrids) {
 
 TEST(MoeSchedule, SaysWhichRowIsNone) {
   const TestFolder folder;
-  EXPECT_THAT(Message(CompareMoe(folder.Write("none.csv", "t_S1_ms\n")).status()), HasSubstr("no row to compare with"));
+  EXPECT_THAT(Message(CompareMoe(folder.Write("none.csv", "N_MP\n")).status()), HasSubstr("no row to compute"));
   const std::string path = folder.Write(
       "grid.csv", "t_S1_ms,B,L,M,H,k,f,N_MP,N_EP,N_ESP,t_base_ms,t_S2_ms,choice\n1,0,2,2,2,2,1,1,1,1,1,1,S1\n");
   const auto report = CompareMoe(path);
@@ -74,8 +74,48 @@ TEST(MoeSchedule, SaysWhichRowIsNone) {
   EXPECT_THAT(why("2.5,4,2,8"), HasSubstr("column N_MP is 2.5; expected a whole number"));
   EXPECT_THAT(why("2,1e9,2,8"), HasSubstr("column N_EP is 1e+09; expected a whole number, at most 1e+06"));
   EXPECT_THAT(why("2,4,2,16"), HasSubstr("column P is 16, not N_EP 4 x N_ESP 2"));
+  for (const char* column : {"B", "L", "M", "H", "k"}) {
+    std::string values = "2,2,2,2,1,1,2,2,2";
+    const std::string columns = "B,L,M,H,k,f,N_MP,N_EP,N_ESP";
+    values.replace(columns.find(column), 1, "1.5");
+    folder.Write("grid.csv", columns + "\n" + values + "\n");
+    EXPECT_THAT(CompareMoe(path)->at("skipped")[0]["why"].get<std::string>(),
+                HasSubstr(fmt::format("column {} is 1.5; expected a whole number", column)));
+  }
   folder.Write("grid.csv", "a,b\n");
   EXPECT_THAT(Message(CompareMoe(path).status()), HasSubstr("neither the columns of Parm's grid"));
+}
+
+// What is chosen is told where it is asked for, or where the grid says nothing; else which row is furthest from it.
+TEST(MoeSchedule, ChoosesForAGridWithoutAnswers) {
+  const TestFolder folder;
+  const std::string layers = "B,L,M,H,k,f,N_MP,N_EP,N_ESP", first = "2,512,512,2048,2,2.4,2,4,2",
+                    second = "2,512,1024,4096,1,1.2,2,4,2";
+  const auto of = [&](const std::string& text, bool with_choices = false) {
+    const auto report = CompareMoe(folder.Write("grid.csv", text), with_choices);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? *report : Json();
+  };
+  const Json chosen = of(layers + "\n" + first + "\n");
+  EXPECT_EQ(chosen["choices"][0]["row"], 2);
+  EXPECT_EQ(chosen["choices"][0]["choice"], "S2");
+  EXPECT_THAT(chosen["choices"][0]["t_S1_ms"].get<double>(), DoubleNear(7.535325, 1e-6));
+  EXPECT_EQ(chosen["rows"], 1);
+  EXPECT_EQ(chosen["wrong_choices"], Json());
+  EXPECT_EQ(chosen["max_rel_ms"], Json());
+
+  const std::string wrong = layers + ",choice,t_S2_ms\n" + first + ",S2,7.3\n" + second + ",S1,4.208403\n";
+  const Json compared = of(wrong);
+  EXPECT_FALSE(compared.contains("choices"));
+  EXPECT_EQ(compared["wrong_choices"], 1);
+  EXPECT_EQ(compared["worst"]["row"], 3) << "a wrong choice before a wrong time";
+  EXPECT_EQ(compared["worst"]["choice"], Json({"S2", "S1"}));
+  EXPECT_THAT(compared["max_rel_ms"].get<double>(), DoubleNear(.0129, 1e-3));
+  EXPECT_EQ(of(wrong, true)["choices"].size(), 2u);
+
+  const Json chunks = of("testbed,B,L,M,hscale,f,ffn,phase\nA,1,512,1024,2,2.4,simple,fwd\n");
+  EXPECT_EQ(chunks["choices"][0]["best_r"], 1);
+  EXPECT_THAT(chunks["choices"][0]["t_ms"].get<double>(), DoubleNear(6.697287, 1e-6));
 }
 
 }  // namespace

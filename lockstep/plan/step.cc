@@ -57,6 +57,13 @@ Load LoadOf(const StepTerms& t, const Variant& v, const StageRun& run) {
   return load;
 }
 
+// Of as many layers as a stage has in the mean, with the fewest frozen ones that a stage can have: the gradients that
+// replicas exchange are counted of such a one (step_terms.cc, Trained), so what hides them is, too.
+Load MostTrained(const StepTerms& t, const Variant& v) {
+  const double layers = t.layers / t.stages;
+  return LoadOf(t, v, layers, layers - std::min(layers, t.layers - t.frozen));
+}
+
 Passes PassesOf(const StepTerms& t, const Added& added, const Load& load) {
   const double backward = load.layers - load.below;
   Passes all{load.layers * t.trained.forward + load.again * added.again.forward + load.other() * added.other.forward,
@@ -78,6 +85,7 @@ double Overlap(const StepTerms& t, Schedule schedule) {
 // output layer. Of DualPipe the first rank and the last share that.
 struct Pipeline {
   Passes mean, slowest, others;           // mean: without the output layer; others: the sum of all but the slowest
+  Passes exchanging;                      // mean; of frozen layers as few as the stage has that exchanges most
   double mean_again = 0, mean_other = 0;  // layers of a stage that something is added to
   double paced = 0;                       // seconds of all microbatches; 0: as BubbleSeconds says
 };
@@ -171,7 +179,7 @@ Pipeline AlikeStages(const StepTerms& t, const Variant& v, const Added& added) {
   const auto passes = [&](double layers) { return PassesOf(t, added, LoadOf(t, v, layers, 0)); };
   const Load mean = LoadOf(t, v, t.layers / t.stages, 0);
   Pipeline p;
-  p.mean = PassesOf(t, added, mean);
+  p.mean = p.exchanging = PassesOf(t, added, mean);
   p.mean_again = mean.again, p.mean_other = mean.other();
   p.slowest = Plus(passes(t.last_layers), share, t.head);
   if (t.most_layers > t.last_layers)
@@ -203,6 +211,7 @@ Pipeline ListedStages(const StepTerms& t, const Variant& v, const Added& added) 
     p.mean_again += share * load.again, p.mean_other += share * load.other();
   }
   p.mean = Plus({}, 1 / t.stages, Plus(all, -1, t.head));
+  p.exchanging = t.frozen > 0 ? PassesOf(t, added, MostTrained(t, v)) : p.mean;
   p.others = Plus(all, -1, p.slowest);
   const bool keeps = v.schedule == Schedule::kZeroBubbleH1;
   if (keeps || v.schedule == Schedule::k1F1B) p.paced = SlowestPace(groups, all, t, keeps);
@@ -224,14 +233,16 @@ double Bubble(const StepTerms& t, const Pipeline& p, const Variant& v) {
 
 // What a backward pass hides of the communication between replicas: a share of it with its waits for the host's link,
 // without what is computed again.
-double HiddenData(const StepTerms& t, const Variant& v, const Added& added, const Pipeline& p) {
-  const double waits = p.mean_again * added.back_again + p.mean_other * added.back_other;
-  return v.hides_data ? t.data_hidden * (t.layers / t.stages * t.backward.total() + waits) : 0;
+double HiddenData(const StepTerms& t, const Variant& v, const Added& added) {
+  const Load load = MostTrained(t, v);
+  const double passes = (load.layers - load.frozen) * t.trained_backward + (load.frozen - load.below) * t.trained.input;
+  const double waits = load.again * added.back_again + load.other() * added.back_other;
+  return v.hides_data ? t.data_hidden * (passes + waits) : 0;
 }
 
 // What a step shows of the communication between replicas: beside the last backward pass, in which the first layers'
 // gradients are the last. ZeRO 2 scatters those of each other microbatch, too, but in a pipeline, which keeps them.
-double Data(const StepTerms& t, const Variant& v, double beside, double mean_stage) {
+double Data(const StepTerms& t, const Variant& v, double beside, double stage) {
   constexpr double kLast = .05;
   const double layers = t.layers / t.stages;
   const auto shown = [&](double seconds) { return std::max(seconds - beside, kLast * seconds); };
@@ -240,7 +251,7 @@ double Data(const StepTerms& t, const Variant& v, double beside, double mean_sta
   if (v.zero == 2) return once + (t.microbatches - 1) * shown(t.data / 2);
   // Of each microbatch; or once where a pipeline keeps what it gathered, with no more to hide it than others have.
   const double seconds = (t.stages > 1 ? 1 : t.microbatches) * (t.gather + t.scatter) + t.replicate;
-  const double hidden = v.hides_data ? t.sharded_hidden * t.microbatches * mean_stage : 0;
+  const double hidden = v.hides_data ? t.sharded_hidden * t.microbatches * stage : 0;
   const double sharded = std::max(seconds - hidden, 0.0) + seconds / std::max(1.0, layers);
   return t.stages > 1 ? std::max(sharded, once) : sharded;
 }
@@ -293,8 +304,8 @@ StepTime StepWith(const StepTerms& t, const Variant& v, const Added& added, cons
   step[Part::kBubble] = Bubble(t, pipeline, v) + t.microbatches * waits;
   step[Part::kPipeline] =
       2 * (t.microbatches + t.stages - 1) * v.chunks * t.transfer * (v.hides_transfers ? 1 - t.transfer_hidden : 1);
-  const double beside = HiddenData(t, v, added, pipeline);
-  step[Part::kData] = Data(t, v, beside, pipeline.mean.total());
+  const double beside = HiddenData(t, v, added);
+  step[Part::kData] = Data(t, v, beside, pipeline.exchanging.total());
   step[Part::kOptimizer] = v.offload.optimizer ? UpdateOf(t, v).host : UpdateOf(t, v).here;
   if (v.offload.optimizer) step[Part::kOffload] += OptimizerOffload(t, v, beside);
   step[Part::kStep] = t.step;
@@ -346,8 +357,7 @@ StageTimes PredictStage(const Workload& w, const Rates& rates) {
   times.overlap = Overlap(t, w.schedule);
   times.transfer = t.transfer * (variant.hides_transfers ? 1 - t.transfer_hidden : 1);
   times.data = w.zero == 3 ? 0 : CopiesOf(w.schedule) * t.data;
-  if (w.offload.optimizer)
-    times.host_link = OptimizerOffload(t, variant, HiddenData(t, variant, added, PipelineOf(t, variant, added)));
+  if (w.offload.optimizer) times.host_link = OptimizerOffload(t, variant, HiddenData(t, variant, added));
   times.transfer_bytes = t.transfer_bytes;
   times.data_bytes = CopiesOf(w.schedule) * t.data_bytes;
   return times;

@@ -81,12 +81,14 @@ struct StepTerms {
   LayerSeconds forward, backward, both;  // of a layer and a microbatch, in the mean of trained and frozen ones
   LayerSeconds pair;                     // of both, run together: each hides what the other exchanges with experts
   Passes trained;                        // of a layer that is
+  double trained_backward = 0;           // both backward passes of that
   Passes mixed;          // by how much longer one takes with experts than without; where stages differ in those
   double selective = 0;  // what selective recomputation adds
   KeptSeconds to_host;   // to send what a layer keeps over the host's link, one way
   double from_host = 0, gradients = 0;  // seconds of a layer over the link to the host: its weights; its gradients
   Passes head;
   double layers = 0, most_layers = 0, last_layers = 0;  // of the model; of a stage at most; of the last
+  double frozen = 0;                                    // layers of the model
   double mixed_share = 0;                               // of the layers, those that have experts
   std::vector<StageRun> runs;                           // where stages differ; else empty
   bool skips_frozen = false;                            // no backward pass reaches a frozen layer

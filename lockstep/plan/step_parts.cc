@@ -1,9 +1,13 @@
 #include "lockstep/plan/step_parts.h"
 
+#include <cmath>
+
 #include "lockstep/plan/step.h"
 
 namespace lockstep::plan {
 namespace {
+
+constexpr double kRounding = 1e-12;  // of a difference
 
 constexpr double kAtOnce = 1e12;  // of a rate: what goes by it takes no time
 
@@ -69,8 +73,9 @@ StepParts PredictParts(const Workload& work, const Rates& rates) {
     if (once > 0) parts[part] += again.communication * parts[part] / once;
   parts[StepPart::kPipeline] = step[Part::kPipeline];
   parts[StepPart::kData] = step[Part::kData];
-  // All but the slowest stage wait for what that one has more.
-  parts[StepPart::kBubble] = step[Part::kBubble] + step[Part::kHead] - heads * all_head;
+  // All but the slowest stage wait for what that one has more; without others that is nothing, but for rounding.
+  const double waits = step[Part::kBubble] + step[Part::kHead] - heads * all_head;
+  parts[StepPart::kBubble] = std::abs(waits) > kRounding * step[Part::kHead] ? waits : 0;
   parts[StepPart::kStragglers] = step[Part::kStragglers];
   parts[StepPart::kOptimizer] = step[Part::kOptimizer];
   parts[StepPart::kBetweenSteps] = step[Part::kStep];

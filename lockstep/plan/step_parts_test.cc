@@ -63,5 +63,10 @@ TEST(StepParts, TheOutputLayerIsABubbleElsewhere) {
               DoubleNear(step[Part::kHead] * 3 / 4, 1e-9));
 }
 
+TEST(StepParts, OneStageWaitsForNoOther) {
+  for (const char* layout : {"tp=1", "tp=2", "tp=4", "tp=8", "tp=2,mbs=2", "tp=4,mbs=2", "tp=2,zero=3", "tp=2,cp=2"})
+    EXPECT_EQ(PredictParts(Laid(layout), Rates{})[StepPart::kBubble], 0) << layout;
+}
+
 }  // namespace
 }  // namespace lockstep::plan

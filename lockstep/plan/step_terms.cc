@@ -48,6 +48,7 @@ class Model {
     t.forward = Forward();
     const Pass trained = Backward(t.forward);
     t.trained = PassesOf(t.forward, trained);
+    t.trained_backward = trained.total();
     if (w_.experts > 0 && w_.experts_every > 1) t.mixed = Plus(LayerWith(1), -1, LayerWith(0));
     t.backward = MeanBackward(t.forward, trained);
     t.both = Sum(t.forward, t.backward);
@@ -413,6 +414,7 @@ void TakeStages(const Workload& w, StepTerms& t) {
   const int each = w.layers / w.pp, more = w.layers % w.pp > 0 ? 1 : 0;
   t.last_layers = each;
   t.most_layers = each + more;
+  t.frozen = w.frozen.layers;
   t.skips_frozen = w.frozen.embedding;
   t.runs.clear();
   if (!w.AllStagesAlike()) t.runs = w.StageRuns();

@@ -618,5 +618,30 @@ TEST(Frozen, ByHand) {
   EXPECT_THAT(Message(work.Validate()), HasSubstr("0 to 7 of 8 layers can be frozen"));
 }
 
+// The stage that exchanges most has as many gradients as before while others are frozen, and as much to hide them by.
+TEST(Frozen, MakesNoStepLonger) {
+  Workload work = Small();
+  work.accelerators = 8, work.pp = 2, work.dp = 4, work.global_batch = 16;
+  for (const double network : {1e8, 1e9, 1e10})
+    for (const int zero : {1, 2, 3})
+      for (const bool offloads : {false, true})
+        for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kZeroBubble2p})
+          for (const bool embedding : {false, true}) {
+            work.machine.scale_up = work.machine.nic = network;
+            work.machine.host_link = 1e9, work.machine.host_memory = 1e12, work.machine.host_bandwidth = 1e11;
+            work.zero = zero, work.schedule = schedule, work.offload.activations = offloads;
+            Rates rates = Perfect();
+            rates.data_hidden = .9, rates.sharded_hidden = .8;
+            work.frozen = {};
+            double before = PredictStep(work, rates).total().value;
+            for (int layers = 1; layers < work.layers; ++layers) {
+              work.frozen = {layers, embedding};
+              const double seconds = PredictStep(work, rates).total().value;
+              EXPECT_LE(seconds, before * (1 + 1e-12)) << layers << " zero " << zero << " network " << network;
+              before = seconds;
+            }
+          }
+}
+
 }  // namespace
 }  // namespace lockstep::plan

@@ -73,7 +73,7 @@ Json MemoryErrors(const All& all) {
     rejected += ran && !MayFit(one);
   }
   return {{"n", n},
-          {"mape", n > 0 ? error / n : 0},
+          {"mape", n > 0 ? Json(error / n) : Json()},
           {"oom_right", right},
           {"oom_total", labels},
           {"feasible_rejected", rejected}};

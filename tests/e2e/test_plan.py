@@ -315,11 +315,38 @@ class Plan(unittest.TestCase):
         self.assertEqual("mine", self.document(*LLAMA[:3], f"{own}:16", *LLAMA[4:])["best"][0]["machine"])
         for wrong, text in [("bf16_tflops = 989.5e12", "bf16_tflops must be 0.1 to 100000, found 9.895e+14: is it in another unit?"),
                             ("bf16_tflops = 0", "bf16_tflops must be more than 0"),
-                            ("bf16_tflops = -1", "bf16_tflops must not be negative")]:
-            own.write_text(MACHINE.replace("bf16_tflops = 989.5", wrong))
+                            ("bf16_tflops = -1", "bf16_tflops must not be negative"),
+                            ("bf16_tflops = 1\nnic_gb_s = 4000", "nic_gb_s must be at most scale_up_gb_s, 450, found 4000: is it in Gb/s?")]:
+            own.write_text((MACHINE if "nic" not in wrong else MACHINE.replace("nic_gb_s = 50\n", "")).replace("bf16_tflops = 989.5", wrong))
             answer = plan(*LLAMA[:3], f"{own}:16", *LLAMA[4:])
             self.assertEqual((2, 1), (answer.returncode, len(answer.stderr.splitlines())))
             self.assertIn(text, answer.stderr)
+
+    def test_bits_for_bytes(self):
+        own, model = self.folder / "own.toml", self.folder / "dlrm.toml"
+        model.write_text(DLRM)
+        asked = [[*LLAMA[:3], f"{own}:16", *LLAMA[4:]], [*LLAMA[:3], f"{own}:16", *LLAMA[4:], "--layout", "tp=2"],
+                 ["dlrm", model, "--cluster", f"{own}:8", "--batch", 8192],
+                 ["inference", "--model", "llama3-8b", "--cluster", f"{own}:8", "--batch", 8, "--prompt", 512, "--output", 8]]
+        for right, wrong in (("nic_gb_s = 50", "nic_gb_s = 400"), ("scale_up_gb_s = 450", "scale_up_gb_s = 3600")):
+            own.write_text(MACHINE.replace(right, wrong))
+            note = f"mine: {wrong.replace('=', 'is')}, more than twice that of any machine known here: is it in Gb/s?"
+            for words in asked:
+                self.assertEqual(note, self.document(*words)["machine_note"])
+        own.write_text(MACHINE)
+        for words in asked:
+            self.assertNotIn("machine_note", self.document(*words))
+        own.write_text(MACHINE.replace("nic_gb_s = 50", "nic_gb_s = 100").replace("450", "64") + "domain = 1\n")
+        self.assertEqual("mine", self.document(*asked[0])["best"][0]["machine"], "nobody in reach of the faster links")
+
+    def test_schedules_of_a_grid_without_answers(self):
+        grid = self.folder / "grid.csv"
+        grid.write_text("B,L,M,H,k,f,N_MP,N_EP,N_ESP,choice\n2,512,512,2048,2,2.4,2,4,2,S1\n")
+        compared = self.document("moe", grid)
+        self.assertEqual((1, {"row": 2, "choice": ["S2", "S1"]}), (compared["wrong_choices"], compared["worst"]))
+        self.assertEqual(["S2"], [one["choice"] for one in self.document("moe", grid, "--rows")["choices"]])
+        grid.write_text("B,L,M,H,k,f,N_MP,N_EP,N_ESP\n2,512,512,2048,2,2.4,2,4,2\n")
+        self.assertIn("S2", plan("moe", grid).stdout)
 
     def test_a_recommendation_model(self):
         model = self.folder / "dlrm.toml"
