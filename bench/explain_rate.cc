@@ -9,6 +9,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/trace/duckdb.h"
@@ -75,5 +76,5 @@ int main(int argc, char** argv) {
   if (argc == 6 && std::string(argv[1]) == "--repeat")
     answer = Repeat(argv[2], std::atoi(argv[3]), std::atoi(argv[4]), argv[5]);
   if (!answer.ok()) return fmt::print(stderr, "explain_rate: {}\n", Message(answer.status())), 2;
-  fmt::print("{}\n", answer->dump());
+  fmt::print("{}\n", OneLine(*answer));
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/report.h"
 #include "lockstep/plan/step_graph.h"
 #include "lockstep/plan/test_workload.h"
@@ -60,6 +61,6 @@ Json Measure(size_t least, int runs) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  fmt::print("{}\n", Measure(size_t(std::atoi(argv[1])), std::atoi(argv[2])).dump());
+  fmt::print("{}\n", OneLine(Measure(size_t(std::atoi(argv[1])), std::atoi(argv[2]))));
   return 0;
 }

@@ -5,7 +5,7 @@
 # PRECOMPILED names headers that nearly all of its files include, and others' don't.
 
 set(LOCKSTEP_WARNINGS -Wall -Wextra -Wconversion -Wshadow -Werror)
-set(LOCKSTEP_TEST_OPTIONS $<$<CONFIG:RelWithDebInfo>:-O1>)
+set(LOCKSTEP_TEST_OPTIONS $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g0>)
 include(cmake/precompiled.cmake)
 
 function(lockstep_part name)
@@ -34,8 +34,9 @@ function(lockstep_part name)
   endforeach()
 endfunction()
 
-# A GoogleTest binary, registered as one ctest entry. LABEL is fast unless said otherwise. Tests are compiled with -O1, for
-# half of the time of a cold build is theirs; what they test is not.
+# A GoogleTest binary, registered as one ctest entry. LABEL is fast unless said otherwise. Tests are compiled with -O1
+# and without lines for debuggers, which the presets with sanitizers have, for half of the time of a cold build is theirs;
+# what they test is not.
 function(lockstep_test name)
   cmake_parse_arguments(test "" "LABEL" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${test_SOURCES})

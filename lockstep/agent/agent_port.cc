@@ -6,14 +6,12 @@
 #include <optional>
 #include <utility>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::agent {
 namespace {
 
 constexpr size_t kMaxQueuedEvents = 10000;
-
-std::string TextOf(const nlohmann::json& event) {
-  return event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 std::string OutputPacket(int rank, int stream, std::string_view data) {
   std::string packet = "O" + std::to_string(stream);
@@ -69,15 +67,15 @@ void AgentPort::Hear() {
     calls_.left();
     return calls_.waiting();
   }
-  const auto request = nlohmann::json::parse(packet->text, nullptr, false);
+  const Json request = ParseJson(packet->text);
   if (request.is_object()) calls_.asked(request, packet->fds);
 }
 
 Nanos AgentPort::Missed() const { return connected() ? Nanos{} : clock_.Now() - seen_; }
 
-void AgentPort::Tell(const nlohmann::json& event, std::vector<int> fds) {
+void AgentPort::Tell(const Json& event, std::vector<int> fds) {
   if (!fd_.valid()) return;
-  const std::string text = TextOf(event);
+  const std::string text = OneLine(event);
   if (events_.empty() && SendPacket(fd_.get(), text, fds).ok()) return;
   if (events_.size() < kMaxQueuedEvents) {
     Waiting& waiting = events_.emplace_back(Waiting{text, {}});
@@ -88,10 +86,10 @@ void AgentPort::Tell(const nlohmann::json& event, std::vector<int> fds) {
   calls_.waiting();
 }
 
-void AgentPort::TellAfterOutput(const nlohmann::json& event) {
+void AgentPort::TellAfterOutput(const Json& event) {
   for (const int stream : {1, 2}) SayLeftOut(0, stream);
   if (output_.empty()) return Tell(event);
-  Queue(TextOf(event));
+  Queue(OneLine(event));
   calls_.waiting();
 }
 

@@ -6,7 +6,6 @@
 #include <array>
 #include <deque>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/doorway.h"
 #include "lockstep/base/poller.h"
+#include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::agent {
@@ -23,7 +23,7 @@ class AgentPort {
  public:
   struct Calls {
     std::function<void()> connected;
-    std::function<void(const nlohmann::json& request, std::vector<Fd>& fds)> asked;
+    std::function<void(const Json& request, std::vector<Fd>& fds)> asked;
     std::function<void()> left;     // the agent has hung up, however it ended
     std::function<void()> waiting;  // an event waits for Flush, or an agent for being missed
   };
@@ -36,9 +36,9 @@ class AgentPort {
   bool queued() const { return !events_.empty() || !output_.empty(); }
 
   // Without an agent it goes nowhere: the next one is told the whole state.
-  void Tell(const nlohmann::json& event, std::vector<int> fds = {});
+  void Tell(const Json& event, std::vector<int> fds = {});
   // Behind all output so far, for whoever says what came of it.
-  void TellAfterOutput(const nlohmann::json& event);
+  void TellAfterOutput(const Json& event);
   void TellOutput(int rank, int stream, std::string_view data);
   void Flush();
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/agent/wire.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/test_folder.h"
 
 namespace lockstep::agent {
@@ -47,7 +48,7 @@ class AgentPortTest : public testing::Test {
         output_ += packet->text.substr(2 + sizeof(int));
         return;
       }
-      const std::string event = nlohmann::json::parse(packet->text)["event"];
+      const std::string event = ParseJson(packet->text)["event"];
       events_.emplace_back(event, output_.size());
       if (event == last) poller_.Stop();
     });

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 
 namespace lockstep::agent {
 namespace {
@@ -197,7 +198,7 @@ bool IsPortTaken(const std::string& type, const std::string& message) {
 std::optional<ExceptionNote> ReadException(const std::string& path) {
   const auto text = ReadFile(path);
   if (!text.ok()) return std::nullopt;
-  const Json json = Json::parse(*text, nullptr, false);
+  const Json json = ParseJson(*text);
   if (!json.is_object()) return std::nullopt;
   ExceptionNote note;
   note.at = Nanos{json.value("at_ns", int64_t{0})};
@@ -224,7 +225,7 @@ absl::StatusOr<ExceptionNote> ReadTorchError(const std::string& path) {
                     kMaxErrorFile);
   }
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  const std::optional<ExceptionNote> note = NoteFromTorch(Json::parse(text, nullptr, false));
+  const std::optional<ExceptionNote> note = NoteFromTorch(ParseJson(text));
   if (!note) return DataLoss("{} is damaged: no JSON object with a \"message\"", path);
   return *note;
 }

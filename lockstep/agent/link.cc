@@ -12,6 +12,7 @@
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/child.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/client/join.h"
 
 namespace lockstep::agent {
@@ -95,7 +96,7 @@ absl::Status StarterLink::CheckDoor() const {
 }
 
 void StarterLink::Send(const Json& request, std::vector<int> fds) {
-  (void)SendPacket(socket_.get(), request.dump(), fds);
+  (void)SendPacket(socket_.get(), OneLine(request), fds);
 }
 void StarterLink::Seat(const control::Place& place) {
   Send({{"op", "seat"},
@@ -152,7 +153,7 @@ void StarterLink::Hear() {
     std::memcpy(&rank, text.data() + 2, sizeof(rank));
     return listener_.output(rank, text[1] - '0', std::string_view(text).substr(kOutputHeader));
   }
-  const Json event = Json::parse(text, nullptr, false);
+  const Json event = ParseJson(text);
   if (event.is_object()) HearEvent(event, packet->fds);
 }
 

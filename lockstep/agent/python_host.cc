@@ -9,6 +9,7 @@
 
 #include "lockstep/agent/collectors.h"
 #include "lockstep/agent/workers.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/log.h"
 
 namespace lockstep::agent {
@@ -27,7 +28,7 @@ void PinThreads(Environment& environment) {
     restore[name] = value != nullptr ? Json(value) : Json(nullptr);
     environment[name] = "1";
   }
-  environment["LOCKSTEP_ZYGOTE_RESTORE"] = restore.dump();
+  environment["LOCKSTEP_ZYGOTE_RESTORE"] = OneLine(restore);
 }
 
 int WantedThreads(const Environment& worker) {
@@ -99,7 +100,7 @@ bool PythonHost::HearZygote() {
 
 void PythonHost::TakeFromZygote(const Packet& packet) {
   if (packet.closed) return ZygoteLost("the zygote process ended");
-  const Json message = Json::parse(packet.text, nullptr, false);
+  const Json message = ParseJson(packet.text);
   if (!message.is_object()) return ZygoteLost("the zygote process said what can't be read");
   const std::string event = message.value("event", "");
   if (event == "ready") {
@@ -162,7 +163,7 @@ void PythonHost::AskStore(uint64_t epoch, int port) {
                         {"world_size", spec_.place.world_size},
                         {"host", spec_.torchrun.master_addr},
                         {"port", port}};
-  if (!store_.valid() || !SendPacket(store_.get(), request.dump()).ok()) StoreLost();
+  if (!store_.valid() || !SendPacket(store_.get(), OneLine(request)).ok()) StoreLost();
 }
 
 bool PythonHost::HearStore() {
@@ -173,7 +174,7 @@ bool PythonHost::HearStore() {
 
 void PythonHost::TakeFromStore(const Packet& packet) {
   if (packet.closed) return StoreLost();
-  const Json message = Json::parse(packet.text, nullptr, false);
+  const Json message = ParseJson(packet.text);
   if (!message.is_object()) return StoreLost();
   store_imports_ = false;
   const auto epoch = message.value("epoch", uint64_t{0});
@@ -200,7 +201,7 @@ void PythonHost::StoreLost() {
 }
 
 bool PythonHost::Spawn(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio) {
-  const std::string request = SpawnRequest(spec_, plan, ranks).dump();
+  const std::string request = OneLine(SpawnRequest(spec_, plan, ranks));
   if (request.size() > kMostZygoteRequest) {
     listener_.note(
         fmt::format("workers start by exec: their variables and arguments take {} KiB, the zygote is told {} at most",

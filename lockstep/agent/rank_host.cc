@@ -14,6 +14,7 @@
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/agent/workers.h"
+#include "lockstep/base/json_text.h"
 
 namespace lockstep::agent {
 namespace {
@@ -29,7 +30,7 @@ absl::StatusOr<Json> Answer(int socket, int limit_ms) {
   if (ready <= 0) return Unavailable("no answer from the process that forks ranks within {} s", limit_ms / 1000);
   const std::optional<Packet> packet = ReceivePacket(socket);
   if (!packet || packet->closed) return Unavailable("the process that forks ranks has ended");
-  Json answer = Json::parse(packet->text, nullptr, false);
+  Json answer = ParseJson(packet->text);
   if (!answer.is_object()) return Unavailable("the process that forks ranks said what can't be read");
   return answer;
 }
@@ -101,7 +102,7 @@ absl::StatusOr<std::vector<pid_t>> RankHost::Fork(const std::vector<RankStart>& 
   Json request = {{"op", "spawn"},       {"epoch", ++requests_},        {"module", program_.module},
                   {"cwd", program_.cwd}, {"changed", program_.changed}, {"workers", workers}};
   if (!program_.code.empty()) request["code"] = {{"from", program_.code_root}, {"to", program_.code}};
-  const std::string text = request.dump();
+  const std::string text = OneLine(request);
   if (text.size() > kMostZygoteRequest)
     return Unavailable("ranks can't be forked: their variables and arguments take {} KiB, expected {} at most",
                        text.size() >> 10, kMostZygoteRequest >> 10);

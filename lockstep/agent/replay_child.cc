@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/agent/replayed_ranks.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/log.h"
 
 namespace lockstep::agent {
@@ -19,7 +20,7 @@ namespace {
 constexpr long kLookEveryNs = 5'000'000;
 
 absl::StatusOr<RanksToReplay> ReadInput(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson(text);
   if (json.is_discarded()) return DataLoss("expected what to run, as JSON");
   try {
     if (json.at("for").get<pid_t>() != getppid()) return Unavailable("whoever started this is gone");
@@ -39,9 +40,9 @@ absl::StatusOr<RanksToReplay> ReadInput(const std::string& text) {
 
 // The script is told whose ranks end with whom.
 Environment WithRunner(Environment environment) {
-  Json plan = Json::parse(environment["LOCKSTEP_REPLAY"]);
+  Json plan = ParseJson(environment["LOCKSTEP_REPLAY"]);
   plan["runner"] = getpid();
-  environment["LOCKSTEP_REPLAY"] = plan.dump();
+  environment["LOCKSTEP_REPLAY"] = OneLine(plan);
   return environment;
 }
 
@@ -90,11 +91,11 @@ std::string InputText(const RanksToReplay& wanted) {
                        {"by_exec", program.by_exec}}},
                      {"deadline_s", wanted.deadline.value},
                      {"ranks", ranks}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return OneLine(json);
 }
 
 absl::StatusOr<RanksReplayed> ReadReplayed(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson(text);
   if (!json.is_object()) return DataLoss("expected how the ranks ended, as JSON, found \"{}\"", text.substr(0, 80));
   return RanksReplayed{json.value("trouble", ""),
                        {json.value("troubled_at_ns", int64_t{0})},
@@ -116,7 +117,7 @@ int ReplayRanksMain() {
                      {"troubled_at_ns", said.troubled_at.value},
                      {"port_taken", said.port_taken},
                      {"error", said.error}};
-  std::cout << json.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+  std::cout << OneLine(json) << std::endl;
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "lockstep/agent/exception.h"
 #include "lockstep/agent/workers.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 
 namespace lockstep::agent {
 namespace {
@@ -59,7 +60,7 @@ Environment ReplayEnvironment(const ReplayPlace& place, const Json& plan) {
           {"TORCHELASTIC_MAX_RESTARTS", "0"},
           {"TORCHELASTIC_USE_AGENT_STORE", "False"},
           {"USE_LIBUV", "0"},
-          {"LOCKSTEP_REPLAY", plan.dump()}};
+          {"LOCKSTEP_REPLAY", OneLine(plan)}};
 }
 
 void ReplayedRanks::Began(std::vector<pid_t> pids, Nanos now) {

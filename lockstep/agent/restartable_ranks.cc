@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/agent/wire.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/report.h"
 
 namespace lockstep::agent {
@@ -61,7 +62,7 @@ absl::Status RestartableRanks::Enter(pid_t pid, const Environment& environment, 
   Member& member = members_.at(pid);
   const Json request = {{"op", "enter"}, {"env", environment}};
   const int fds[] = {stdio.out.get(), stdio.err.get()};
-  LS_RETURN_IF_ERROR(SendPacket(member.socket.get(), request.dump(), fds));
+  LS_RETURN_IF_ERROR(SendPacket(member.socket.get(), OneLine(request), fds));
   member.state = State::kTrains;
   return absl::OkStatus();
 }

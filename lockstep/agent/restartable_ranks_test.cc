@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/agent/wire.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/report.h"
 #include "lockstep/base/test_folder.h"
 
@@ -37,10 +38,10 @@ class RestartableRanksTest : public testing::Test {
     const pid_t pid = fork();
     if (pid == 0) {
       const Fd socket = ConnectTo(folder_ / "standby.sock").value();
-      if (Json::parse(Await(socket.get()).text)["op"] != "leave") _exit(2);
+      if (ParseJson(Await(socket.get()).text)["op"] != "leave") _exit(2);
       if (!SendPacket(socket.get(), R"({"op":"waits"})").ok()) _exit(3);
       const Packet enter = Await(socket.get());
-      const std::string word = Json::parse(enter.text)["env"]["WORD"];
+      const std::string word = ParseJson(enter.text)["env"]["WORD"];
       if (write(enter.fds[0].get(), word.data(), word.size()) < 0) _exit(4);
       for (;;) pause();
     }

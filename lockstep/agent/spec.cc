@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 
 namespace lockstep::agent {
 
@@ -66,7 +67,7 @@ Json ToJson(const RunSpec& spec) {
           {"checkpoint_flush_limit_s", spec.checkpoint_flush_limit.value},
           {"layout", spec.layout},
           {"feeds", std::move(feeds)},
-          {"watching", spec.watching.empty() ? Json::object() : Json::parse(spec.watching, nullptr, false)},
+          {"watching", spec.watching.empty() ? Json::object() : ParseJson(spec.watching)},
           {"adoption_s", spec.adoption.value}};
 }
 
@@ -75,7 +76,7 @@ uint64_t OpenFilesFor(int ranks) { return 48 + 12 * static_cast<uint64_t>(ranks)
 RankId GlobalRank(const RunSpec& spec, int index) { return RankId(spec.place.first_rank + index); }
 
 absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson(text);
   if (!json.is_object()) return DataLoss("not a JSON object");
   RunSpec spec;
   const char* reading = "";
@@ -124,7 +125,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     for (const Json& feed : json.value("feeds", Json::array()))
       spec.feeds.push_back({feed.at("data").get<std::string>(), feed.at("name").get<std::string>(),
                             feed.value("options", std::vector<std::string>{})});
-    if (json.contains("watching")) spec.watching = json["watching"].dump();
+    if (json.contains("watching")) spec.watching = OneLine(json["watching"]);
     take("adoption_s", spec.adoption.value);
     reading = "torchrun";
     LS_ASSIGN_OR_RETURN(spec.torchrun, TorchrunFromJson(json.value("torchrun", Json())));
@@ -134,7 +135,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
   } catch (const Json::out_of_range&) {
     return DataLoss("{} is missing", reading);
   } catch (const Json::exception&) {
-    return DataLoss("{} is not what it should be: {}", reading, json.value(reading, Json()).dump());
+    return DataLoss("{} is not what it should be: {}", reading, OneLine(json.value(reading, Json())));
   }
   return spec;
 }

@@ -16,6 +16,7 @@
 
 #include "lockstep/agent/native_stacks.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/steady.h"
 
 namespace lockstep::agent {
@@ -77,7 +78,7 @@ class Reader {
   }
   absl::StatusOr<StackDump> Result() const {
     if (!done_) return Unavailable("the stacks of process {} could not be read in time", target_);
-    const Json json = Json::parse(text_, nullptr, false);
+    const Json json = ParseJson(text_);
     if (json.is_discarded())
       return Unavailable("the reader of the stacks of process {} died: it wrote \"{}\"", target_, text_.substr(0, 80));
     return StackDumpFromJson(json);
@@ -148,7 +149,7 @@ absl::StatusOr<StackDump> StackDumpFromJson(const Json& json) {
 
 int StacksMain(pid_t pid) {
   // Symbols may hold any bytes; JSON may not.
-  const std::string text = ToJson(ReadNative(pid)).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = OneLine(ToJson(ReadNative(pid)));
   return std::puts(text.c_str()) >= 0 && std::fflush(stdout) == 0 ? 0 : 1;
 }
 

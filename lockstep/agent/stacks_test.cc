@@ -13,6 +13,7 @@
 
 #include "lockstep/agent/proc.h"
 #include "lockstep/agent/test_child.h"
+#include "lockstep/base/json_text.h"
 
 // The threads of the victim. Not static and never inlined: their names are what the tests look for.
 extern "C" {
@@ -181,8 +182,8 @@ TEST(Stacks, JsonHoldsEverything) {
   const StackDump back = StackDumpFromJson(ToJson(dump)).value();
   EXPECT_EQ(ToJson(back), ToJson(dump));
   EXPECT_EQ(back.threads[0].wait, Wait::kForever);
-  EXPECT_FALSE(StackDumpFromJson(Json::parse("{}")).ok());
-  EXPECT_FALSE(StackDumpFromJson(Json::parse(R"({"pid":1,"unreadable":"","threads":[{"tid":"x"}]})")).ok());
+  EXPECT_FALSE(StackDumpFromJson(ParseJson("{}")).ok());
+  EXPECT_FALSE(StackDumpFromJson(ParseJson(R"({"pid":1,"unreadable":"","threads":[{"tid":"x"}]})")).ok());
 }
 
 // A cgroup of one's own, where this user may make one; "" elsewhere.

@@ -16,6 +16,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/host.h"
 #include "lockstep/base/ids.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/mailbox.h"
 #include "lockstep/base/median.h"
 #include "lockstep/base/number.h"
@@ -221,7 +222,7 @@ TEST(Report, TextAndJsonComeFromOneDocument) {
             "  rank  step\n"
             "  0     12\n"
             "  10    7\n");
-  EXPECT_EQ(Json::parse(RenderJson(report)), report);
+  EXPECT_EQ(ParseJson(RenderJson(report)), report);
 }
 
 TEST(Mailbox, DeliversInThePollersThreadInOrder) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/number.h"
 #include "lockstep/checkpoint/table.h"
 #include "lockstep/client/client.h"
@@ -17,7 +18,7 @@ constexpr char kSum[] = "crc32c";
 // Of all its other fields, in their order and without spaces.
 uint32_t SumOf(Json json) {
   json.erase(kSum);
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);  // as RenderJson writes it
+  const std::string text = OneLine(json);  // as RenderJson writes it
   return ls_crc32c(0, text.data(), text.size());
 }
 
@@ -55,7 +56,7 @@ Manifest Read(const Json& json) {
   manifest.point = {EpochId(json.at("epoch").get<uint64_t>()), StepId(json.at("step").get<int64_t>())};
   json.at("job").get_to(manifest.job);
   json.at("written").get_to(manifest.written);
-  if (json.contains("layout")) manifest.layout = json.at("layout").dump();
+  if (json.contains("layout")) manifest.layout = OneLine(json.at("layout"));
   for (const Json& file : json.at("files")) manifest.files.push_back(FileFromJson(file));
   return manifest;
 }
@@ -117,7 +118,7 @@ Json ToJson(const Manifest& manifest) {
                {"world_size", manifest.files.size()},
                {"job", manifest.job},
                {"written", manifest.written}};
-  if (!manifest.layout.empty()) json["layout"] = Json::parse(manifest.layout, nullptr, false);
+  if (!manifest.layout.empty()) json["layout"] = ParseJson(manifest.layout);
   json["files"] = Json::array();
   for (size_t rank = 0; rank < manifest.files.size(); ++rank) {
     json["files"].push_back(FileJson(manifest.files[rank]));
@@ -130,11 +131,11 @@ Json ToJson(const Manifest& manifest) {
 std::string FilesText(const std::vector<ManifestFile>& files) {
   Json json = Json::array();
   for (const ManifestFile& file : files) json.push_back(FileJson(file));
-  return json.dump();
+  return OneLine(json);
 }
 
 absl::StatusOr<std::vector<ManifestFile>> FilesFromText(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson(text);
   if (!json.is_array()) return DataLoss("a part's list of files is not a JSON array");
   try {
     std::vector<ManifestFile> files;
@@ -147,7 +148,7 @@ absl::StatusOr<std::vector<ManifestFile>> FilesFromText(const std::string& text)
 
 absl::StatusOr<Manifest> ManifestFromJson(const std::string& text) {
   if (NestsTooDeep(text)) return DataLoss("it is nested deeper than any manifest");
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson(text);
   if (!json.is_object()) return DataLoss("not a JSON object");
   try {
     if (json.at("format").get<std::string>() != kFormat) return DataLoss("its format is not \"{}\"", kFormat);

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::checkpoint {
 namespace {
 
@@ -65,9 +67,9 @@ TEST(Manifest, AnythingThatChangedInItIsFoundOut) {
   EXPECT_EQ(read, 6U);
   Json old = ToJson(Sample());
   old.erase("crc32c");
-  EXPECT_TRUE(ManifestFromJson(old.dump()).ok());
+  EXPECT_TRUE(ManifestFromJson(OneLine(old)).ok());
   old["version"] = 0;
-  EXPECT_THAT(Message(ManifestFromJson(old.dump()).status()), HasSubstr("there is no format version 0"));
+  EXPECT_THAT(Message(ManifestFromJson(OneLine(old)).status()), HasSubstr("there is no format version 0"));
 }
 
 TEST(Manifest, APartsFilesTravelAsText) {
@@ -95,7 +97,7 @@ TEST(Manifest, SaysWhatIsWrong) {
     Json json = ToJson(Sample());
     json.erase("crc32c");  // what is said where somebody else wrote it
     json[field] = value;
-    return Message(ManifestFromJson(json.dump()).status());
+    return Message(ManifestFromJson(OneLine(json)).status());
   };
   EXPECT_EQ(error("version", 2), "it has format version 2, this Lockstep reads 1: use the newer Lockstep");
   EXPECT_THAT(error("format", "zip"), HasSubstr("its format is not \"lockstep checkpoint\""));
@@ -118,7 +120,7 @@ TEST(Manifest, AJobOfANameThatIsNoTextHasOne) {
 TEST(Manifest, RefusesALayoutOfBracketsAlone) {
   Json json = ToJson(Sample());
   for (const char* field : {"layout", "crc32c"}) json.erase(field);
-  const std::string rest = json.dump().substr(1);
+  const std::string rest = OneLine(json).substr(1);
   const auto with = [&](int depth) {
     return R"({"layout":["\"[",)" + std::string(static_cast<size_t>(depth - 2), '[') +
            std::string(static_cast<size_t>(depth - 1), ']') + "," + rest;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/checkpoint/memory_disk.h"
 #include "lockstep/checkpoint/test_slot.h"
 
@@ -65,7 +66,7 @@ TEST(RankFile, VerifySaysOfDamageWhatLoadSays) {
   for (const char* field : {"bytes", "crc32c", "slot_bytes", "slot_meta_bytes", "slot_crc32c", "slot_proof"}) {
     Json other = json;
     other["files"][0][field] = json["files"][0][field].get<uint64_t>() ^ 1U;
-    const std::string text = other.dump(), path = folder + "/" + kManifestFile;
+    const std::string text = OneLine(other), path = folder + "/" + kManifestFile;
     ASSERT_TRUE(disk.RemoveFile(path).ok());
     ASSERT_TRUE(disk.Create(path).value()->Append(std::as_bytes(std::span(text))).ok());
     EXPECT_EQ(store.Verify(point), LoadFirst(store, point)) << field;

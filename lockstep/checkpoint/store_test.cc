@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/test_folder.h"
 #include "lockstep/checkpoint/memory_disk.h"
 #include "lockstep/checkpoint/test_slot.h"
@@ -318,7 +319,7 @@ TEST(Store, WhatCouldNotBeLoadedIsNotVerified) {
   json.erase("crc32c");
   const std::string path = "/c/" + DirectoryName(one.point) + "/" + kManifestFile;
   const auto put = [&] {
-    const std::string text = json.dump();
+    const std::string text = OneLine(json);
     ASSERT_TRUE(disk->RemoveFile(path).ok());
     ASSERT_TRUE(disk->Create(path).value()->Append(std::as_bytes(std::span(text))).ok());
   };

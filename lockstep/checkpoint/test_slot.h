@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/report.h"
 #include "lockstep/checkpoint/store.h"
 #include "lockstep/client/client.h"
@@ -27,12 +28,12 @@ inline TestSlot MakeSlotOf(const std::vector<Tensor>& tensors, uint32_t seed) {
     Json entry = {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}};
     entry["offset"] = offset;
     entry["bytes"] = SizeOf(tensor).value();
-    if (!tensor.torch.empty()) entry["torch"] = Json::parse(tensor.torch);
+    if (!tensor.torch.empty()) entry["torch"] = ParseJson(tensor.torch);
     end = offset + SizeOf(tensor).value();
     offset = ls_align(end);
     table.push_back(std::move(entry));
   }
-  const std::string text = table.dump();
+  const std::string text = OneLine(table);
   const uint64_t length = text.size();
   std::string meta(reinterpret_cast<const char*>(&length), sizeof(length));
   meta += text + "what only Python reads " + std::to_string(seed);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/number.h"
 #include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
@@ -204,8 +205,8 @@ void AddExplain(CLI::App& app, int& exit_code) {
     if (report.ok() && report->contains("waits_for_shards")) {
       // On stderr: srun mixes what tasks print, and stdout is to hold the one report alone.
       fmt::print(stderr, "lockstep: shard {}: {} jobs done; shards {} are still at work\n",
-                 report->at("shard").get<std::string>(), report->at("jobs").dump(),
-                 report->at("waits_for_shards").dump());
+                 report->at("shard").get<std::string>(), OneLine(report->at("jobs")),
+                 OneLine(report->at("waits_for_shards")));
       return;
     }
     if (report.ok() && !flags->json) *report = explain::Brief(*report);

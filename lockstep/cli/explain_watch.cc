@@ -7,6 +7,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/cli/interrupt.h"
 #include "lockstep/explain/explained.h"
 #include "lockstep/explain/report.h"
@@ -35,7 +36,7 @@ std::string Line(const Json& report) {
 void Print(const Json& report, bool json) {
   constexpr char kClear[] = "\033[H\033[2J";
   if (json) {
-    fmt::print("{}\n", report.dump(-1, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", OneLine(report));
   } else if (isatty(STDOUT_FILENO) != 0) {
     fmt::print("{}{}", kClear, RenderText(explain::Brief(report)));
   } else {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/interrupt.h"
 #include "lockstep/probe/neighbours.h"
@@ -120,9 +121,7 @@ absl::StatusOr<std::vector<probe::NodeReport>> ReadReports(const std::vector<std
   return all;
 }
 
-std::string LineOf(const probe::NodeReport& report) {
-  return ReportJson(report).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string LineOf(const probe::NodeReport& report) { return OneLine(ReportJson(report)) + "\n"; }
 
 // Those that nobody suspects and that `history` does not have, a line each, in one write: several may learn at once.
 // Returns how many.

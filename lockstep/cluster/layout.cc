@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "lockstep/base/check.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/number.h"
 
 namespace lockstep::cluster {
@@ -224,7 +225,7 @@ std::string LayoutJson(const Layout& layout) {
 }
 
 absl::StatusOr<Layout> LayoutFromJson(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const Json json = ParseJson(text);
   if (!json.is_object()) return InvalidArgument("a layout: expected a JSON object, found \"{}\"", text);
   Layout layout;
   const std::pair<const char*, int*> fields[] = {{"vpp", &layout.vpp}, {"tp", &layout.tp}, {"cp", &layout.cp},
@@ -234,7 +235,7 @@ absl::StatusOr<Layout> LayoutFromJson(const std::string& text) {
     if (found == json.end()) continue;
     *size = found->is_number_integer() ? found->get<int>() : 0;
     if (*size != *found)  // also where it is too large
-      return InvalidArgument("a layout: expected an integer as {}, found {}", name, found->dump());
+      return InvalidArgument("a layout: expected an integer as {}, found {}", name, OneLine(*found));
   }
   if (const auto order = json.find("order"); order != json.end() && order->is_string())
     layout.order = order->get<std::string>();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/log.h"
 
 namespace lockstep::control {
@@ -14,10 +15,10 @@ constexpr Seconds kTryAgain{0.1};  // each try takes along all that wait
 constexpr int kPatience = 4;       // times as long as a try took: nobody is heard while it lasts
 
 // Text of foreign origin (an exception's message) may hold bytes that are not UTF-8.
-std::string Encoded(const EventBody& body) { return ToJson(body).dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string Encoded(const EventBody& body) { return OneLine(ToJson(body)); }
 
 absl::StatusOr<EventBody> Decoded(const std::string& type, const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ParseJson(text);
   if (json.is_discarded()) return DataLoss("{}: the payload is not JSON", type);
   return EventFromJson(type, json);
 }

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/probe/measurement.h"
 
 namespace lockstep::control {
@@ -21,7 +22,7 @@ std::string Report(const std::string& node, double checksum, bool ok, double rat
   report.measurements = {
       {.name = "gemm.bits", .value = checksum, .unit = "crc32c", .ok = ok, .text = ok ? "as known" : "wrong"},
       {.name = "memory.all", .value = rate, .unit = "GB/s"}};
-  return probe::ReportJson(report).dump();
+  return OneLine(probe::ReportJson(report));
 }
 
 std::vector<std::string> Healthy(int count) {
@@ -65,7 +66,7 @@ TEST(Diagnosis, ASlowOneOfFewIsNamedAndNotCertain) {
 std::string WithoutNeighbour(const std::string& node, const std::string& address, const std::string& missing) {
   probe::NodeReport report{.node = node, .address = address, .isa = "avx2", .type = "two cores"};
   report.measurements = {{.name = "neighbours.receive", .unit = "GB/s", .ok = false, .text = "late", .with = missing}};
-  return probe::ReportJson(report).dump();
+  return OneLine(probe::ReportJson(report));
 }
 
 TEST(Diagnosis, WhoTestedOnlyItselfIsNotMissedInTheRing) {

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/control/scenario.h"
 
 namespace lockstep::control {
@@ -64,7 +65,7 @@ std::vector<EventBody> AllEvents() {
 
 TEST(Events, GoThroughJsonAndBack) {
   for (const EventBody& event : AllEvents()) {
-    const auto back = EventFromJson(TypeName(event), Json::parse(ToJson(event).dump()));
+    const auto back = EventFromJson(TypeName(event), ParseJson(OneLine(ToJson(event))));
     ASSERT_TRUE(back.ok()) << TypeName(event) << ": " << back.status();
     EXPECT_EQ(back->index(), event.index());
     EXPECT_EQ(ToJson(*back), ToJson(event)) << TypeName(event);
@@ -72,7 +73,7 @@ TEST(Events, GoThroughJsonAndBack) {
 }
 
 TEST(Events, MayLackWhatIsOptional) {
-  const auto began = EventFromJson("loop_began", Json::parse(R"({"epoch": 1, "begin_ns": 5, "restored": null})"));
+  const auto began = EventFromJson("loop_began", ParseJson(R"({"epoch": 1, "begin_ns": 5, "restored": null})"));
   ASSERT_TRUE(began.ok());
   EXPECT_FALSE(std::get<LoopBegan>(*began).restored.has_value());
   Json exited = ToJson(InItsStep(Killed(1, 2, 9), 20));
@@ -81,7 +82,7 @@ TEST(Events, MayLackWhatIsOptional) {
 }
 
 TEST(Events, UnknownFieldsAreIgnored) {
-  EXPECT_TRUE(EventFromJson("stop_asked", Json::parse(R"({"signal": 2, "by": "someone from the future"})")).ok());
+  EXPECT_TRUE(EventFromJson("stop_asked", ParseJson(R"({"signal": 2, "by": "someone from the future"})")).ok());
 }
 
 TEST(Events, EveryMissingFieldIsOneClearError) {

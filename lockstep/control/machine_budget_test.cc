@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/control/four_ranks.h"
 #include "lockstep/control/machine.h"
 #include "lockstep/control/report.h"
@@ -126,7 +127,7 @@ TEST(Unseen, TrainsByTimeAloneAndItsIncidentCloses) {
   TrainUnseen(job, 164);
   EXPECT_FALSE(job.state.open);
   EXPECT_THAT(job.Incident(0).actions.back().text, HasSubstr("tells no steps"));
-  EXPECT_THAT((*Story(job.state, 1, job.state.now))["outcome"].dump(), HasSubstr("trained again"));
+  EXPECT_THAT(OneLine((*Story(job.state, 1, job.state.now))["outcome"]), HasSubstr("trained again"));
   EXPECT_EQ(job.Incident(0).steps_lost, 0);
   EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kStartup, 234), 61);
   EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kDetect, 234), 1);

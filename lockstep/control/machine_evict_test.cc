@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/control/four_ranks.h"
 #include "lockstep/control/machine.h"
 #include "lockstep/control/report.h"
@@ -203,8 +204,8 @@ TEST(Standby, ThatSaysItIsBrokenIsPassedOver) {
   job.Hear(13, StandbyCame{{"t", 2, "t's"}});
   job.Hear(14, OfTheStandby("s", 14));
   const Json status = StatusReport(job.state, Observed{}, job.state.now);
-  EXPECT_EQ(status["standbys"], Json::parse(R"(["s", "t"])"));
-  EXPECT_EQ(status["unfit_standbys"], Json::parse(R"([{"name": "s", "why": "disk_full of /run: 0 % is free"}])"));
+  EXPECT_EQ(status["standbys"], ParseJson(R"(["s", "t"])"));
+  EXPECT_EQ(status["unfit_standbys"], ParseJson(R"([{"name": "s", "why": "disk_full of /run: 0 % is free"}])"));
   job.Hear(30, AgentGone{1, "its agent is silent"});
   EXPECT_EQ(job.state.spec.nodes[1].name, "t");
   ASSERT_EQ(job.state.standbys.size(), 1u);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/control/machine.h"
 #include "lockstep/control/needs.h"
 #include "lockstep/control/report.h"
@@ -272,7 +273,7 @@ TEST(Machine, HoldsItsInvariantsAndReplaysFromJson) {
     State replayed;
     for (const Event& event : play.events) {
       if (std::holds_alternative<Tick>(event.body)) continue;  // never journalled
-      const auto body = EventFromJson(TypeName(event.body), Json::parse(ToJson(event.body).dump()));
+      const auto body = EventFromJson(TypeName(event.body), ParseJson(OneLine(ToJson(event.body))));
       ASSERT_TRUE(body.ok()) << body.status();
       Step(replayed, Event{event.at, event.wall, *body});
     }

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/control/report.h"
 #include "lockstep/control/scenario.h"
 #include "lockstep/control/story.h"
@@ -119,7 +120,7 @@ TEST(Update, WaitsForTheNextRestart) {
   EXPECT_EQ(std::get<Spawn>(job.commands[1]).version.env.at("LR"), "1");
   EXPECT_EQ(job.state.restarts, 1) << "it did not take one of its own";
   const Json story = *Story(job.state, 1, job.state.now);
-  EXPECT_THAT(story["done"].dump(), HasSubstr("version 1 (LR=1) in place of version 0"));
+  EXPECT_THAT(OneLine(story["done"]), HasSubstr("version 1 (LR=1) in place of version 0"));
 }
 
 TEST(Update, IsForcedAfterItsTime) {
@@ -202,7 +203,7 @@ TEST(Update, ThatRaisesIsTakenBack) {
   EXPECT_THAT(WhyOf(job, 1), HasSubstr("incident 2"));
   const Json story = *Story(job.state, 2, job.state.now);
   EXPECT_EQ(story["decisions"][0]["rung"], "rollback");
-  EXPECT_THAT(story["done"].dump(), HasSubstr("back to version 0"));
+  EXPECT_THAT(OneLine(story["done"]), HasSubstr("back to version 0"));
   job.ComeUp(16);
   job.See(13, 17);
   EXPECT_EQ(job.Hear(20, Killed(3, 0, SIGKILL, Step(15, 20), 20)), "kill 3 after 0 s, announce 3");

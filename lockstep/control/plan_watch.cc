@@ -4,6 +4,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 
 namespace lockstep::control {
 namespace {
@@ -30,7 +31,7 @@ std::string WhereItGoes(const PlannedStep& plan, double step, double share) {
 absl::StatusOr<PlannedStep> ReadPlannedStep(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return MakeError(text.status().code(), "--plan " + Message(text.status()));
-  const Json json = Json::parse(*text, nullptr, false);
+  const Json json = ParseJson(*text);
   if (!json.is_object()) return InvalidArgument("--plan {}: no JSON object; {}", path, kExpected);
   if (json.contains("best"))
     return InvalidArgument("--plan {}: the best of many layouts; {}: of the one that runs", path, kExpected);
@@ -40,8 +41,8 @@ absl::StatusOr<PlannedStep> ReadPlannedStep(const std::string& path) {
   const auto take = [&](const char* key, double least, double& to) -> absl::Status {
     const Json& value = At(json, key);
     if (!value.is_number() || !(value.get<double>() >= least))
-      return InvalidArgument("--plan {}: {} is {}, expected a number of {} or more; {}", path, key, value.dump(), least,
-                             kExpected);
+      return InvalidArgument("--plan {}: {} is {}, expected a number of {} or more; {}", path, key, OneLine(value),
+                             least, kExpected);
     to = value.get<double>();
     return absl::OkStatus();
   };

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/test_folder.h"
 
 namespace lockstep::control {
@@ -235,7 +236,7 @@ TEST_F(PolicyFile, MayHaveSomeKeysOnly) {
   EXPECT_THAT(policy->may_evict, IsEmpty());
   EXPECT_EQ(policy->again_within, Seconds{60});
   EXPECT_EQ(policy->network_alerts, 2);
-  const auto back = PolicyFromJson(Json::parse(ToJson(*policy).dump()));
+  const auto back = PolicyFromJson(ParseJson(OneLine(ToJson(*policy))));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(*back, *policy);
 }

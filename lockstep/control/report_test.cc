@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/control/scenario.h"
 
 namespace lockstep::control {
@@ -42,10 +43,10 @@ TEST(StatusReport, HasTheFieldsOfItsInterface) {
   EXPECT_EQ(report["furthest_step"], 11);
   EXPECT_EQ(report["loss"], 2.5);
   EXPECT_EQ(report["ranks"],
-            Json::parse(R"([{"rank": 0, "pid": 4711, "state": "running", "step": 11, "step_time_s": 0.25}])"));
+            ParseJson(R"([{"rank": 0, "pid": 4711, "state": "running", "step": 11, "step_time_s": 0.25}])"));
   EXPECT_EQ(report["checkpoint"]["step"], 11);
-  EXPECT_EQ(report["output"], Json::parse(R"({"log_dropped_bytes": 64, "console_dropped_bytes": 0})"));
-  EXPECT_EQ(report["records"], Json::parse(R"({"kept": 9, "dropped": 8})"));
+  EXPECT_EQ(report["output"], ParseJson(R"({"log_dropped_bytes": 64, "console_dropped_bytes": 0})"));
+  EXPECT_EQ(report["records"], ParseJson(R"({"kept": 9, "dropped": 8})"));
   EXPECT_EQ(report["restarts"], 1);
   EXPECT_EQ(report["incidents"], 1);
 }
@@ -72,19 +73,19 @@ TEST(StatusReport, SaysWhoStandsByAndWhoIsOut) {
   job.Hear(3, AgentGone{1, "its agent is silent"});
   Observed observed;
   const Json report = StatusReport(job.state, observed, At(4));
-  EXPECT_EQ(report["standbys"], Json::parse(R"(["t"])"));
+  EXPECT_EQ(report["standbys"], ParseJson(R"(["t"])"));
   EXPECT_EQ(report["cold_standbys"],
-            Json::parse(R"([{"name": "t", "why": "its Python is not warm yet, as far as it has said"}])"));
+            ParseJson(R"([{"name": "t", "why": "its Python is not warm yet, as far as it has said"}])"));
   observed.standbys = {{"t", "exec"}, {"s", ""}};
   EXPECT_EQ(StatusReport(job.state, observed, At(4))["cold_standbys"],
-            Json::parse(R"([{"name": "t", "why": "its workers start by exec"}])"));
+            ParseJson(R"([{"name": "t", "why": "its workers start by exec"}])"));
   observed.start_method = "exec";
   EXPECT_EQ(StatusReport(job.state, observed, At(4))["cold_standbys"], Json::array()) << "as those of the job";
   observed.start_method = "zygote";
   EXPECT_EQ(StatusReport(job.state, observed, At(4))["cold_standbys"].size(), 1u);
   observed.standbys["t"] = "zygote";
   EXPECT_EQ(StatusReport(job.state, observed, At(4))["cold_standbys"], Json::array());
-  EXPECT_EQ(report["evicted"], Json::parse(R"([{"name": "b", "standby": "s", "why": "its agent is silent"}])"));
+  EXPECT_EQ(report["evicted"], ParseJson(R"([{"name": "b", "standby": "s", "why": "its agent is silent"}])"));
 }
 
 TEST(StatusReport, TheStepIsThatOfTheSlowestRankNow) {
@@ -106,7 +107,7 @@ TEST(StatusReport, EttrIsTheProductiveShareAndTheRestIsLostByPhase) {
   EXPECT_DOUBLE_EQ(ettr["sliding_1h"].get<double>(), 12.0 / 16);
   EXPECT_DOUBLE_EQ(ettr["wall_s"].get<double>(), 16);
   EXPECT_EQ(ettr["lost_s"],
-            Json::parse(R"({"startup": 1.0, "detect": 0.25, "decide": 0.0, "restart": 2.0, "recompute": 0.75,
+            ParseJson(R"({"startup": 1.0, "detect": 0.25, "decide": 0.0, "restart": 2.0, "recompute": 0.75,
                                             "paused": 0.0, "shutdown": 0.0})"));
 }
 
@@ -170,7 +171,7 @@ TEST(IncidentsReport, TakesItsPhasesFromTheLedger) {
   ASSERT_EQ(report.size(), 1u);
   EXPECT_EQ(report[0]["symptom"], "crash");
   EXPECT_EQ(report[0]["phases"],
-            Json::parse(R"({"detect_s": 0.25, "decide_s": 0.0, "restart_s": 2.0, "recompute_s": 0.75})"));
+            ParseJson(R"({"detect_s": 0.25, "decide_s": 0.0, "restart_s": 2.0, "recompute_s": 0.75})"));
   EXPECT_EQ(report[0]["actions"][0]["text"], "restart of all 2 ranks in epoch 2 from step 10");
 }
 

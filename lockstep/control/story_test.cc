@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/control/scenario.h"
 
 namespace lockstep::control {
@@ -60,8 +61,8 @@ TEST(Story, DatesWhatAProbeFoundToItsAnswer) {
   slow.suspects = {{incident::Suspect::Kind::kNode, "0"}};
   slow.evidence = {"its memory is slow"};
   const Json second = *Story(TwoCrashes({slow}).state, 2, At(30));
-  EXPECT_THAT(second["seen"].dump(), HasSubstr("\"+4.000 s  "));
-  EXPECT_THAT(second["seen"].dump(), HasSubstr("its memory is slow"));
+  EXPECT_THAT(OneLine(second["seen"]), HasSubstr("\"+4.000 s  "));
+  EXPECT_THAT(OneLine(second["seen"]), HasSubstr("its memory is slow"));
 }
 
 // Back is only who was away.
@@ -72,7 +73,7 @@ TEST(Story, OfAJobThatNeverLeftItsPlaceSaysThatItWentOn) {
   job.Hear(32, Suspect(3, 1, false, 31));
   job.See(15, 33);
   const Json named = *Story(job.state, 4, At(34));
-  EXPECT_THAT(named["done"].dump(), HasSubstr("the job went on by itself"));
+  EXPECT_THAT(OneLine(named["done"]), HasSubstr("the job went on by itself"));
   EXPECT_EQ(named["outcome"], "closed after 1.000 s: the job went on");
 }
 

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/test_folder.h"
 
 namespace lockstep::cost {
@@ -191,7 +192,7 @@ TEST(Downtime, SaysWhereWaitsForASpareAreOverestimated) {
     spec.detect.value = down * 36000;
     spec.spares = spares;
     if (spares) spec.node_repair = Seconds{86400};
-    return DowntimeReport(spec).value().value("notes", Json::array()).dump();
+    return OneLine(DowntimeReport(spec).value().value("notes", Json::array()));
   };
   EXPECT_EQ(notes_at(0.19, 1), "[]");
   EXPECT_NE(notes_at(0.5, 1).find("down 0.5 times as long"), std::string::npos);

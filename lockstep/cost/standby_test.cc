@@ -10,6 +10,7 @@
 #include <random>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/test_folder.h"
 #include "lockstep/cost/chance.h"
 
@@ -105,7 +106,7 @@ TEST(SchedulingTime, ByHand) {
 TEST(Standbys, ACatastropheTakesNoMoreMachinesThanThereAre) {
   StandbySpec spec;
   spec.machines = 8;
-  EXPECT_EQ((*StandbyReport(spec))["catastrophe"], Json::parse(R"({"machines": 8, "not_covered": 8})"));
+  EXPECT_EQ((*StandbyReport(spec))["catastrophe"], ParseJson(R"({"machines": 8, "not_covered": 8})"));
   EXPECT_EQ((*StandbyReport(Published(1024)))["catastrophe"]["machines"], 32);
 }
 

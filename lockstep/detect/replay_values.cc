@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 
 namespace lockstep::detect {
 namespace {
@@ -23,7 +24,7 @@ absl::StatusOr<std::vector<ReplayValue>> ParseReplayReport(std::string_view text
   for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
-    const Json json = Json::parse(line, nullptr, false);
+    const Json json = ParseJson(line);
     if (!IsReport(json))
       return DataLoss("rank {}: expected a report of values, found \"{}\"", rank, line.substr(0, 80));
     for (const auto& [name, value] : json["values"].items()) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/detect/stack_groups.h"
 #include "lockstep/detect/stack_report.h"
 #include "lockstep/detect/stack_test_job.h"
@@ -106,7 +107,7 @@ bool HoldsTruth(const StackVerdict& verdict, const Job& job) {
 }
 
 std::string Text(const StackVerdict& verdict) {
-  return (verdict.finding ? incident::ToJson(*verdict.finding).dump() : "") + StackReport(verdict).dump();
+  return (verdict.finding ? OneLine(incident::ToJson(*verdict.finding)) : "") + OneLine(StackReport(verdict));
 }
 
 constexpr uint64_t kJobs = 300;

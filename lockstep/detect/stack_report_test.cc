@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/detect/stack_test_job.h"
 
 namespace lockstep::detect {
@@ -51,7 +52,7 @@ TEST(StackReport, AProgramIsToldAll) {
   EXPECT_THAT(report["clusters"], SizeIs(502));
   EXPECT_FALSE(report.contains("clusters_left"));
   EXPECT_THAT(report["clusters"][0]["ranks"], HasSubstr("996, 998"));
-  EXPECT_THAT(report.dump(), Not(HasSubstr("more")));
+  EXPECT_THAT(OneLine(report), Not(HasSubstr("more")));
 }
 
 TEST(StackReport, OfFewClustersNoneIsLeft) {

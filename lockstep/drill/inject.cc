@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::drill {
 namespace {
 
@@ -29,7 +31,7 @@ absl::StatusOr<HoldPtr> Inject(const Fault& fault, const agent::RunSpec& spec, c
   LS_ASSIGN_OR_RETURN(Process process, Process::Open(victim));
   if (IsInside(fault.kind)) {
     const std::string path = agent::DrillPath(spec, target.epoch, fault.rank.value() - spec.place.first_rank);
-    return AskWorker(std::move(process), path, ToJson(fault).dump(), now + ToNanos(kRequestTimeout));
+    return AskWorker(std::move(process), path, OneLine(ToJson(fault)), now + ToNanos(kRequestTimeout));
   }
   switch (fault.kind) {
     case Kind::kStop:

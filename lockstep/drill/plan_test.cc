@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::drill {
 namespace {
 
@@ -44,9 +46,9 @@ std::vector<int> Drawn(uint64_t seed, const Ranks& ranks) {
 TEST(Plan, ReadsASchedule) {
   const auto plan = ParsePlan(kSchedule, "d.toml", kFour);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(ToJson(*plan).dump(), R"({"seed":7,"faults":[{"after_s":1.5,"fault":"kill","rank":null},)"
-                                  R"({"at_step":200,"fault":"slow","rank":1,"for_s":4.0,"share":30},)"
-                                  R"({"after_s":9.0,"fault":"kill-coordinator","rank":null}]})");
+  EXPECT_EQ(OneLine(ToJson(*plan)), R"({"seed":7,"faults":[{"after_s":1.5,"fault":"kill","rank":null},)"
+                                    R"({"at_step":200,"fault":"slow","rank":1,"for_s":4.0,"share":30},)"
+                                    R"({"after_s":9.0,"fault":"kill-coordinator","rank":null}]})");
 }
 
 TEST(Plan, SameSeedSameRanks) {

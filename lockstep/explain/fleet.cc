@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/explain/fleet_page.h"
 #include "lockstep/explain/fleet_report.h"
@@ -57,8 +58,7 @@ std::optional<Lines> ReadLines(const std::string& path, const std::string& finge
   if (!text.ok()) return std::nullopt;
   Lines lines;
   for (size_t end = text->find('\n'); end != std::string::npos; end = text->find('\n', lines.bytes)) {
-    const Json line = Json::parse(text->begin() + static_cast<std::ptrdiff_t>(lines.bytes),
-                                  text->begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    const Json line = ParseJson(std::string_view(*text).substr(lines.bytes, end - lines.bytes));
     if (!line.is_object() || (lines.bytes == 0 && (!line.contains(kFleet) || line[kFleet] != fingerprint))) break;
     if (line.contains(kJob) && line[kJob].is_string()) lines.by_job[line[kJob].get<std::string>()] = line;
     lines.complete = lines.complete || line.contains(kComplete);
@@ -85,7 +85,7 @@ class ShardFile {
   const Lines& lines() const { return lines_; }
 
   absl::Status Append(const Json& line) {
-    const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    const std::string text = OneLine(line) + "\n";
     for (size_t written = 0; written < text.size();) {
       const ssize_t bytes = write(fd_.get(), text.data() + written, text.size() - written);
       if (bytes < 0 && errno != EINTR) return Errno(errno, "{}", path_);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/explain/heatmap.h"
 
 namespace lockstep::explain {
@@ -25,7 +26,7 @@ std::string Cell(const char* tag, bool number, const std::string& text) {
 
 std::string TextOf(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
-  return value.is_number_float() ? fmt::format("{:.3f}", value.get<double>()) : value.dump();
+  return value.is_number_float() ? fmt::format("{:.3f}", value.get<double>()) : OneLine(value);
 }
 
 }  // namespace

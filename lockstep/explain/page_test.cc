@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/explain/heatmap.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/synth/job.h"
@@ -51,7 +52,7 @@ TEST(Page, ShowsWhatTheReportSays) {
   EXPECT_EQ(Count(page, "http"), 3U) << "only the namespace of the pictures";
   EXPECT_EQ(Count(ReadFile(folder + "/heatmap-workers.svg").value(), "<title>"), 6U);
   EXPECT_EQ(Count(ReadFile(folder + "/heatmap-steps.svg").value(), "<title>"), 12U);
-  EXPECT_EQ(Json::parse(ReadFile(folder + "/report.json").value()), report);
+  EXPECT_EQ(ParseJson(ReadFile(folder + "/report.json").value()), report);
 }
 
 }  // namespace

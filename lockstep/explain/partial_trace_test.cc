@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/explain/test_job.h"
 
 namespace lockstep::explain {
@@ -179,7 +180,7 @@ TEST(PartialTrace, LostRowsThatFitNoScheduleAreLeftOut) {
   ASSERT_TRUE(job.ok()) << Message(job.status());
   EXPECT_EQ(PutBack(*job), 0);
   EXPECT_THAT(CountersOf(*job), HasSubstr("lost_rows_left_out"));
-  EXPECT_THAT(Explained(*job).report().at("notes").dump(), HasSubstr("fits no schedule"));
+  EXPECT_THAT(OneLine(Explained(*job).report().at("notes")), HasSubstr("fits no schedule"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, PartialTraces,

@@ -3,11 +3,12 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/compat.h"
 #include "lockstep/explain/report.h"
@@ -36,7 +37,7 @@ void Compare(const Json& expected, const Json& found, const std::string& place, 
     if (std::abs(a - b) > 1e-9 * std::abs(a))
       differences.push_back(fmt::format("{}: {:.15g} instead of {:.15g}", place, b, a));
   } else if (expected != found) {
-    differences.push_back(place + ": " + found.dump() + " instead of " + expected.dump());
+    differences.push_back(place + ": " + OneLine(found) + " instead of " + OneLine(expected));
   }
 }
 
@@ -64,9 +65,8 @@ class Published : public testing::TestWithParam<File> {
     return folder_ + "/" + fmt::format(fmt::runtime(pattern), GetParam().job);
   }
   void ExpectSame(const std::string& pattern, const Json& found) {
-    std::ifstream file(Path(pattern));
     std::vector<std::string> differences;
-    Compare(Json::parse(file), found, "", differences);
+    Compare(ParseJson(ReadFile(Path(pattern)).value()), found, "", differences);
     EXPECT_TRUE(differences.empty()) << differences.size() << " differences, such as " << differences.front();
   }
 
@@ -104,7 +104,7 @@ Slices SlicesOf(const std::string& path, const std::function<int64_t(const Json&
   trace::LineReader lines = trace::LineReader::Open(path).value();
   while (lines.Next()) text += lines.line();
   Slices slices;
-  const Json document = Json::parse(text);
+  const Json document = ParseJson(text);
   for (const Json& event : document.is_array() ? document : document.at("traceEvents"))
     if (event.at("ph") == "X")
       slices[{event.at("name").get<std::string>(), rank_of(event), event.at("args").at("step").get<int64_t>(),

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/explain/notes.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/explain/unsettled.h"
@@ -194,7 +195,7 @@ std::string SuspectText(const Json& suspect) {
     if (key == "steps") {
       text += fmt::format("steps {} to {}", value[0].get<int64_t>(), value[1].get<int64_t>());
     } else {
-      text += fmt::format("{} {}", key, value.is_string() ? value.get<std::string>() : value.dump());
+      text += fmt::format("{} {}", key, value.is_string() ? value.get<std::string>() : OneLine(value));
     }
   }
   return text;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/explain/fleet_report.h"
 #include "lockstep/explain/page.h"
 #include "lockstep/explain/test_job.h"
@@ -33,7 +34,7 @@ Explained Explain(trace::StragglerRows rows, const JobShape& shape = kShape) {
   return Explained(JobOf(std::move(rows), shape));
 }
 
-std::string NotesOf(const Json& report) { return report.value("notes", Json::array()).dump(); }
+std::string NotesOf(const Json& report) { return OneLine(report.value("notes", Json::array())); }
 
 // However a job's loss comes about, in ops or in late begins, and whatever passes between ops.
 TEST(Report, VerdictCausesAndFleetGoByOneNumber) {
@@ -240,8 +241,8 @@ TEST(Report, AStepOfNothingButGarbageCollectionIsNone) {
   const Explained explained = Explain(std::move(rows));
   EXPECT_EQ(explained.report()["counters"]["steps_without_compute"], 1);
   EXPECT_EQ(explained.report()["step_s"], whole.report()["step_s"]);
-  EXPECT_EQ(StepsReport(explained.analysis()).dump(), StepsReport(whole.analysis()).dump());
-  EXPECT_EQ(StepsReport(explained.analysis()).dump().find("null"), std::string::npos);
+  EXPECT_EQ(OneLine(StepsReport(explained.analysis())), OneLine(StepsReport(whole.analysis())));
+  EXPECT_EQ(OneLine(StepsReport(explained.analysis())).find("null"), std::string::npos);
 }
 
 TEST(Report, WorkersOfWhichThereAreNoRowsAreNoMembers) {
@@ -252,7 +253,7 @@ TEST(Report, WorkersOfWhichThereAreNoRowsAreNoMembers) {
   const Json report = Explain(std::move(rows), larger).report();
   EXPECT_EQ(report["by_worker"].size(), 16U);
   EXPECT_EQ(report["by_dp_rank"].size(), 4U);
-  EXPECT_EQ(report.dump().find("\"rank\":-1"), std::string::npos);
+  EXPECT_EQ(OneLine(report).find("\"rank\":-1"), std::string::npos);
   EXPECT_EQ(report["counters"]["workers_without_rows"], 8);
   EXPECT_THAT(NotesOf(report), HasSubstr("of 8 of 24 workers the trace has no rows"));
   EXPECT_THAT(report["verdict"].get<std::string>(), EndsWith(", as far as these ranks tell"));
@@ -329,7 +330,7 @@ TEST(Report, WhatAnAbsentRankMayExplainIsNoCertainFabric) {
   const Json part = Explained::Of(files, {}).value().report();
   ASSERT_FALSE(part["causes"].empty());
   EXPECT_EQ(part["causes"][0]["cause"], "fabric_or_late_rank");
-  EXPECT_THAT(part["causes"][0]["evidence"].dump(), HasSubstr("may have come late"));
+  EXPECT_THAT(OneLine(part["causes"][0]["evidence"]), HasSubstr("may have come late"));
 
   // Some collectives have all their members here: it is a fabric by these, but a late rank may have its part.
   trace::KinetoJob traced =
@@ -339,7 +340,7 @@ TEST(Report, WhatAnAbsentRankMayExplainIsNoCertainFabric) {
   Json report = Report(traced.job, analysis, FindCauses(traced.job, analysis));
   AddRanks(traced, report);
   EXPECT_EQ(report["causes"][0]["cause"], "fabric");
-  EXPECT_THAT(report["causes"][0]["evidence"].dump(), HasSubstr("or a rank whose file is not here was late"));
+  EXPECT_THAT(OneLine(report["causes"][0]["evidence"]), HasSubstr("or a rank whose file is not here was late"));
 }
 
 }  // namespace

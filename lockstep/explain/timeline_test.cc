@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/explain/test_job.h"
 #include "lockstep/trace/line_reader.h"
 #include "lockstep/trace/test_trace.h"
@@ -53,7 +54,7 @@ class Timelines : public testing::Test {
     while (lines.Next()) text += lines.line();
     Seen seen;
     double begin = std::numeric_limits<double>::max();
-    const Json document = Json::parse(text);
+    const Json document = ParseJson(text);
     for (const Json& event : document.at("traceEvents")) {
       seen.dps.insert(event.at("pid").get<int64_t>());
       if (event.at("ph") != "X") continue;

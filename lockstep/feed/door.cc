@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/log.h"
 
 namespace lockstep::feed {
@@ -131,7 +132,7 @@ absl::StatusOr<Json> AskStatus(const std::string& path) {
   if (!packet.ok()) return Unavailable("{}: {}", path, Message(packet.status()));
   const absl::StatusOr<std::string> text = TextOf(*packet);
   if (!text.ok()) return Unavailable("{}: {}", path, Message(text.status()));
-  Json report = Json::parse(*text, nullptr, false);
+  Json report = ParseJson(*text);
   if (!report.is_object()) return Unavailable("{}: the service gave no answer", path);
   if (const std::string error = TextAt(report, "error"); !error.empty()) return Unavailable("{}: {}", path, error);
   return report;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/client/feed_ring.h"
 #include "lockstep/incident/fields.h"
 
@@ -22,7 +23,7 @@ absl::Status TakePair(incident::Fields& fields, const char* name, double& low, d
   const Json* pair = fields.Optional(name);
   if (pair == nullptr) return absl::OkStatus();
   if (!pair->is_array() || pair->size() != 2 || !(*pair)[0].is_number() || !(*pair)[1].is_number())
-    return InvalidArgument("{}: expected two numbers, found {}", name, pair->dump());
+    return InvalidArgument("{}: expected two numbers, found {}", name, OneLine(*pair));
   low = (*pair)[0].get<double>();
   high = (*pair)[1].get<double>();
   return absl::OkStatus();
@@ -76,14 +77,14 @@ absl::Status TakeLabel(const Json& label, Subset& subset) {
   else if (label.is_number_unsigned())
     subset.labels.push_back(label.get<uint64_t>());
   else
-    return InvalidArgument("where: label {:.100}: expected a name, or a number from 0 on", label.dump());
+    return InvalidArgument("where: label {:.100}: expected a name, or a number from 0 on", OneLine(label));
   return absl::OkStatus();
 }
 
 absl::StatusOr<Subset> ParseSubset(const Json* json, std::optional<uint64_t>& listed) {
   Subset subset;
   if (json == nullptr) return subset;
-  if (!json->is_object()) return InvalidArgument("where: expected an object, found {}", json->dump());
+  if (!json->is_object()) return InvalidArgument("where: expected an object, found {}", OneLine(*json));
   for (const auto& [key, value] : json->items()) {
     if (key == "items" && value.is_array() && value.size() == 2 && value[0].is_number_unsigned() &&
         value[1].is_number_unsigned()) {
@@ -96,7 +97,8 @@ absl::StatusOr<Subset> ParseSubset(const Json* json, std::optional<uint64_t>& li
     } else if (key == "mask" && value.is_number_unsigned()) {
       subset.mask = value.get<uint64_t>();
     } else {
-      return InvalidArgument("where: {} {:.100}: expected items [begin, end] or labels [name, ...]", key, value.dump());
+      return InvalidArgument("where: {} {:.100}: expected items [begin, end] or labels [name, ...]", key,
+                             OneLine(value));
     }
   }
   return subset;

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/mix.h"
 #include "lockstep/feed/heap.h"
@@ -77,9 +78,7 @@ uint64_t ItemsIn(uint64_t cache_bytes, const DataSet& data) {
   return mean == 0 ? 0 : cache_bytes / mean;
 }
 
-// Names of files and classes may be no UTF-8.
-std::string Text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-std::string Error(const absl::Status& status) { return Text({{"error", Message(status)}}); }
+std::string Error(const absl::Status& status) { return OneLine({{"error", Message(status)}}); }
 
 }  // namespace
 
@@ -145,11 +144,11 @@ void Service::Answer(int guest, Packet packet) {
     if (rank != ranks_.end()) dispatcher_.Refill(rank->second);
     return;
   }
-  const Json request = Json::parse(packet.text, nullptr, false);
+  const Json request = ParseJson(packet.text);
   const std::string op = TextAt(request, "op");
   absl::Status answered;
   if (op == "status") {
-    answered = SendText(guest, Text(Status()));
+    answered = SendText(guest, OneLine(Status()));
   } else if (op == "join" && rank == ranks_.end()) {
     const absl::Status joined = Join(guest, request, std::move(packet.fds));
     if (!joined.ok()) answered = SendPacket(guest, Error(joined));
@@ -225,7 +224,7 @@ absl::Status Service::Enter(int guest, const JoinRequest& request, const RingSha
                     {"dtype", data_.ItemType(request.recipe)}};
   const Fd memory = ring.TakeFd();
   const int fd = memory.get();
-  LS_RETURN_IF_ERROR(SendPacket(guest, answer.dump(), std::span(&fd, 1)));
+  LS_RETURN_IF_ERROR(SendPacket(guest, OneLine(answer), std::span(&fd, 1)));
   const Whose whose{request.from.host, request.from.pid != 0 ? request.from.pid : door_->ProcessOf(guest)};
   Log(LogLevel::kInfo, "job {} rank {} of {} ({}): {} items, from {} of epoch {} on", request.job, request.rank,
       request.world, whose.ToString(), joining.job->items(), joining.stream.place().taken,

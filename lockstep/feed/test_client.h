@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/packets.h"
 #include "lockstep/client/feed_ring.h"
 #include "lockstep/feed/request.h"
@@ -53,7 +54,7 @@ class Client {
     absl::StatusOr<Fd> connected = ConnectTo(path);
     if (!connected.ok()) return;
     socket_ = *std::move(connected);
-    EXPECT_TRUE(SendPacket(socket_.get(), packet.dump(), fds).ok());
+    EXPECT_TRUE(SendPacket(socket_.get(), OneLine(packet), fds).ok());
     Receive();
   }
   Client(Client&& other) noexcept
@@ -71,7 +72,7 @@ class Client {
     std::optional<Packet> packet = ReceivePacket(socket_.get());
     ASSERT_TRUE(packet);
     if (packet->closed) return;
-    answer = Json::parse(packet->text);
+    answer = ParseJson(packet->text);
     if (packet->fds.size() != 1) return;
     struct stat info{};
     fstat(packet->fds[0].get(), &info);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/control/scenario.h"
 #include "lockstep/cost/chance.h"
 
@@ -50,7 +51,7 @@ const Json& Row(const Json& table, const char* key, const char* value) {
   for (const Json& row : table)
     if (row[key] == value) return row;
   static const Json kNone;
-  ADD_FAILURE() << "no " << value << " in " << table.dump();
+  ADD_FAILURE() << "no " << value << " in " << OneLine(table);
   return kNone;
 }
 
@@ -77,9 +78,9 @@ TEST(ClusterReport, SlidingIsOfTheNewestHour) {
 TEST(ClusterReport, CountsWhatWasRead) {
   const Json report = Report({Of(ACrash(), 17)});
   EXPECT_EQ(report["runs"],
-            Json::parse(R"({"read": 1, "completed": 0, "failed": 0, "stopped": 0, "unfinished": 1, "without_journal": 3,
+            ParseJson(R"({"read": 1, "completed": 0, "failed": 0, "stopped": 0, "unfinished": 1, "without_journal": 3,
                                             "unread": 1})"));
-  EXPECT_EQ(report["unread"], Json::parse(R"([{"path": "/odd", "why": "is no journal"}])"));
+  EXPECT_EQ(report["unread"], ParseJson(R"([{"path": "/odd", "why": "is no journal"}])"));
 }
 
 TEST(ClusterReport, TellsHowRunsEnded) {
@@ -99,7 +100,7 @@ TEST(ClusterReport, TellsHowRunsEnded) {
                  {.state = job.state, .first = At(1), .last = At(21), .last_wall = At(21), .stop_asked = stop_asked});
   };
   const Json report = Report({of(completed, "/c", false), of(failed, "/f", true), of(stopped, "/s", true)});
-  EXPECT_EQ(report["runs"], Json::parse(R"({"read": 3, "completed": 1, "failed": 1, "stopped": 1, "unfinished": 0,
+  EXPECT_EQ(report["runs"], ParseJson(R"({"read": 3, "completed": 1, "failed": 1, "stopped": 1, "unfinished": 0,
                                             "without_journal": 3, "unread": 1})"));
   const Json& runs = report["costliest_runs"];
   EXPECT_EQ(Row(runs, "run", "/c")["state"], "completed");
@@ -110,10 +111,9 @@ TEST(ClusterReport, TellsHowRunsEnded) {
 
 TEST(ClusterReport, TablesOfACrash) {
   const Json report = Report({Of(ACrash(), 17), Of(ACrash(), 17, "/runs/b")});
-  EXPECT_EQ(report["incidents"],
-            Json::parse(R"([{"class": "explicit", "symptom": "crash", "count": 2, "share": 1.0}])"));
+  EXPECT_EQ(report["incidents"], ParseJson(R"([{"class": "explicit", "symptom": "crash", "count": 2, "share": 1.0}])"));
   EXPECT_EQ(report["resolution"],
-            Json::parse(R"([{"symptom": "crash", "resolved_by": "restart", "count": 2, "resolution_mean_s": 2.0,
+            ParseJson(R"([{"symptom": "crash", "resolved_by": "restart", "count": 2, "resolution_mean_s": 2.0,
                              "resolution_max_s": 2.0, "lost_mean_s": 3.0, "lost_max_s": 3.0}])"));
   EXPECT_NEAR(Row(report["time"], "phase", "restart")["share"].get<double>(), 4.0 / 32, 1e-12);
   double shares = 0;
@@ -123,7 +123,7 @@ TEST(ClusterReport, TablesOfACrash) {
 
 TEST(ClusterReport, RehearsalsStandApart) {
   const Json report = Report({Of(ACrash(true), 17)});
-  EXPECT_EQ(report["drills"], Json::parse(R"({"incidents": 1, "lost_s": 3.0})"));
+  EXPECT_EQ(report["drills"], ParseJson(R"({"incidents": 1, "lost_s": 3.0})"));
   EXPECT_TRUE(report["incidents"].empty());
   EXPECT_TRUE(report["resolution"].empty());
   EXPECT_NEAR(report["ettr"]["cumulative"].get<double>(), 12.0 / 13, 1e-12);
@@ -252,7 +252,7 @@ TEST(ClusterReport, StandbysFromTheRateThatWasSeen) {
   EXPECT_NEAR(sized["daily_rate_high"].get<double>(), 1 - std::exp(-0.0209616), 1e-6);
   EXPECT_EQ(sized["enough"]["per_day"], cost::BinomialQuantile(1024, 1 - std::exp(-0.012), 0.99));
   EXPECT_EQ(sized["enough"]["while_replaced"], cost::PoissonQuantile(1024 * 0.012, 0.99) + 1);
-  EXPECT_EQ(sized["seen"], Json::parse(R"({"days": 11, "most_in_a_day": 4, "quantile": 4})"));
+  EXPECT_EQ(sized["seen"], ParseJson(R"({"days": 11, "most_in_a_day": 4, "quantile": 4})"));
   EXPECT_EQ(sized["times"]["evict_s"], 20.0);
   const int64_t pool = sized["enough"]["per_day"];
   EXPECT_NEAR(Row(sized["scheduling"], "strategy", "standby")["was_s"].get<double>(),

@@ -3,6 +3,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::incident {
 namespace {
 
@@ -49,7 +51,7 @@ const Json* Fields::Find(const char* name, const char* expected, Test test) {
     return nullptr;
   }
   if (!test(*found)) {
-    const std::string shown = found->is_number() ? found->dump() : found->type_name();
+    const std::string shown = found->is_number() ? OneLine(*found) : found->type_name();
     Fail(InvalidArgument("{}: field {} must be {}, found {}", what_, name, expected, shown));
     return nullptr;
   }

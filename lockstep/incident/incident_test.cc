@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::incident {
 namespace {
 
@@ -35,11 +37,11 @@ TEST(Incident, JsonIsTheInterface) {
   const Json json = ToJson(OneIncident());
   EXPECT_EQ(json["id"], 3);
   EXPECT_EQ(json["symptom"], "stopped");
-  EXPECT_EQ(json["suspects"], Json::parse(R"([{"kind": "rank", "name": "2"}])"));
+  EXPECT_EQ(json["suspects"], ParseJson(R"([{"kind": "rank", "name": "2"}])"));
   EXPECT_EQ(json["phases"],
-            Json::parse(R"({"detect_s": 1.0, "decide_s": 0.25, "restart_s": 0.5, "recompute_s": 0.125})"));
+            ParseJson(R"({"detect_s": 1.0, "decide_s": 0.25, "restart_s": 0.5, "recompute_s": 0.125})"));
   EXPECT_EQ(json["actions"],
-            Json::parse(R"([{"kind": "restart", "text": "restart of all 4 ranks", "done": true, "after_s": 0.5}])"));
+            ParseJson(R"([{"kind": "restart", "text": "restart of all 4 ranks", "done": true, "after_s": 0.5}])"));
   EXPECT_EQ(json["steps_lost"], 2);
   EXPECT_EQ(json["opened"], "2023-11-14T22:13:20.250Z");
   EXPECT_EQ(json["closed"], "2023-11-14T22:13:21.750Z");
@@ -117,7 +119,7 @@ TEST(Finding, GoesThroughJsonAndBack) {
   finding.probe = "stack of rank 1";
   finding.price = {0.25, 8, true};
   Json json = ToJson(finding);
-  const auto back = FindingFromJson(Json::parse(json.dump()));
+  const auto back = FindingFromJson(ParseJson(OneLine(json)));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(ToJson(*back), json);
   json["price"].erase("at_least");

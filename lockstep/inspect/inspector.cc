@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/report.h"
 
 namespace lockstep::inspect {
@@ -21,7 +22,7 @@ Seconds Left(Nanos read, Nanos now, Seconds interval) {
 std::string ValidText(const std::string& text) {
   const auto plain = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
   if (std::all_of(text.begin(), text.end(), plain)) return text;
-  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+  return ParseJson(OneLine(Json(text))).get<std::string>();
 }
 
 std::vector<Alert> Sorted(std::vector<Alert> alerts) {

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::node {
 namespace {
 
@@ -60,19 +62,19 @@ std::string KeptOptions(const RunOptions& options) {
   Json kept = Json::object();
   RunOptions same = options;
   ForEachKept(same, [&](const char* name, const char*, const auto& value) { kept[name] = Plain(value); });
-  return kept.dump();
+  return OneLine(kept);
 }
 
 absl::Status TakeKept(const std::string& kept, const std::function<bool(const std::string& flag)>& given,
                       RunOptions& options) {
-  const Json json = Json::parse(kept, nullptr, false);
+  const Json json = ParseJson(kept);
   absl::Status status;
   ForEachKept(options, [&](const char* name, const std::string& flag, auto&& value) {
     if (!json.is_object() || !json.contains(name) || (!flag.empty() && given(flag))) return;
     try {
       status.Update(Take(json[name], value));
     } catch (const Json::exception&) {
-      status = DataLoss("{} is not what it should be: {}", name, json[name].dump());
+      status = DataLoss("{} is not what it should be: {}", name, OneLine(json[name]));
     }
   });
   return status;

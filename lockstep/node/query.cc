@@ -11,6 +11,7 @@
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/host.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/control/report.h"
 #include "lockstep/control/story.h"
 #include "lockstep/incident/fields.h"
@@ -44,7 +45,7 @@ absl::Status HungUp(const std::string& run_dir) {
 }
 
 absl::StatusOr<agent::Packet> Exchange(const std::string& run_dir, const Fd& socket, const Json& request) {
-  const absl::Status sent = agent::SendPacket(socket.get(), request.dump());
+  const absl::Status sent = agent::SendPacket(socket.get(), OneLine(request));
   if (absl::IsUnavailable(sent)) return HungUp(run_dir);
   LS_RETURN_IF_ERROR(sent);
   absl::StatusOr<agent::Packet> packet = agent::AwaitPacket(socket.get(), kAnswerTimeoutMs);
@@ -82,7 +83,7 @@ absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
   LS_ASSIGN_OR_RETURN(const Fd socket, agent::ConnectTo(run_dir + "/" + agent::kControlSocket));
   LS_ASSIGN_OR_RETURN(const agent::Packet packet, Exchange(run_dir, socket, request));
   LS_ASSIGN_OR_RETURN(const std::string text, TextOf(packet));
-  Json answer = Json::parse(text, nullptr, false);
+  Json answer = ParseJson(text);
   if (answer.is_discarded()) return DataLoss("{}: an answer of {} bytes that is no JSON", run_dir, text.size());
   if (answer.is_object() && answer.contains("error"))
     return FailedPrecondition("{}", answer["error"].get<std::string>());
@@ -192,7 +193,7 @@ void ControlSocket::Serve(uint64_t peer) {
     peers_.erase(peer);
     return;
   }
-  const Json request = Json::parse(packet->text, nullptr, false);
+  const Json request = ParseJson(packet->text);
   if (request.is_object() && request.value("op", Json()) == "who") return Send(peer, {{"pid", getpid()}});
   answer_(request.is_object() ? request : Json::object(), [this, peer](const Json& answer) { Send(peer, answer); });
 }
@@ -202,8 +203,8 @@ void ControlSocket::Send(uint64_t peer, const Json& answer) {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return;
   const int socket = found->second.get();
-  const absl::Status sent = SendText(socket, answer.dump(-1, ' ', false, Json::error_handler_t::replace));
-  if (!sent.ok()) (void)agent::SendPacket(socket, Json({{"error", Message(sent)}}).dump());
+  const absl::Status sent = SendText(socket, OneLine(answer));
+  if (!sent.ok()) (void)agent::SendPacket(socket, OneLine(Json({{"error", Message(sent)}})));
 }
 
 }  // namespace lockstep::node

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/plan/report.h"
 #include "lockstep/plan/test_workload.h"
 
@@ -56,7 +57,7 @@ TEST(GapReport, TellsEachTermAndAddsUpOnBothSides) {
 TEST(GapReport, TellsOfGroupsThatTheLayoutDoesNotHave) {
   const Candidate one = Laid("tp=2,pp=2");
   MeasuredParts measured = MeasuredLike(one, 0, 0);
-  const auto notes = [&] { return GapReport(one, Rates{}, measured)["notes"].dump(); };
+  const auto notes = [&] { return OneLine(GapReport(one, Rates{}, measured)["notes"]); };
   EXPECT_THAT(notes(), testing::Not(testing::HasSubstr("is it that of the job")));
   measured.odd_groups = {{0, 1, 2, 3}, {4, 5, 6, 7}};
   EXPECT_THAT(notes(), testing::HasSubstr("ranks 0, 1, 2, 3 communicate in a group that this layout does not have (2 "

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 
 namespace lockstep::plan {
 namespace {
@@ -24,7 +25,7 @@ absl::StatusOr<double> Positive(const Json& object, const char* key) {
 absl::StatusOr<double> ShareOf(const Json& object, const char* key) {
   const Json& found = At(object, key);
   if (found.is_number() && found >= 0 && found <= 1) return found.get<double>();
-  return InvalidArgument("\"{}\" is {}; expected 0 to 1", key, found.dump());
+  return InvalidArgument("\"{}\" is {}; expected 0 to 1", key, OneLine(found));
 }
 
 absl::StatusOr<size_t> Layers(const Json& model, const char* key) {
@@ -243,7 +244,7 @@ struct Pass {
 absl::StatusOr<Pass> PassOf(const Json& task) {
   const std::string type = TextAt(task, "type");
   if (type != "pretrain" && type != "finetune" && type != "inference")
-    return InvalidArgument("\"type\" is {}; expected pretrain, finetune or inference", At(task, "type").dump());
+    return InvalidArgument("\"type\" is {}; expected pretrain, finetune or inference", OneLine(At(task, "type")));
   Pass pass{.backward = type != "inference"};
   const std::pair<const char*, bool*> flags[] = {{"freeze_top_mlp", &pass.top},
                                                  {"freeze_bot_mlp", &pass.bottom},
@@ -252,7 +253,7 @@ absl::StatusOr<Pass> PassOf(const Json& task) {
   for (const auto& [key, frozen] : flags) {
     const Json& given = At(task, key);
     if (!given.is_null() && !given.is_boolean())
-      return InvalidArgument("\"{}\" is {}; expected true or false", key, given.dump());
+      return InvalidArgument("\"{}\" is {}; expected true or false", key, OneLine(given));
     *frozen = given == true;
     if (*frozen && type != "finetune") return InvalidArgument("\"{}\" is of finetune, not of {}", key, type);
   }

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/csv.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/number.h"
 #include "lockstep/plan/madmax.h"
 
@@ -22,7 +23,7 @@ struct Configs {
 
 absl::StatusOr<Configs> ReadConfigs(const std::string& path) {
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  const Json all = Json::parse(text, nullptr, false);
+  const Json all = ParseJson(text);
   if (!all.is_object() || !all.contains("models") || !all.contains("systems") || !all["models"].is_object() ||
       !all["systems"].is_object()) {
     return InvalidArgument("{}: no JSON object with \"models\" and \"systems\"", path);
@@ -47,7 +48,7 @@ absl::StatusOr<MadmaxTimes> Compute(const Configs& configs, const CsvTable& tabl
   if (known == configs.models.end()) return NotFound("there is no model {} in the configurations", model);
   if (!configs.systems.contains(system)) return NotFound("there is no system {} in the configurations", system);
   const std::string_view task_text = table.Field(row, "task");
-  const Json task = Json::parse(task_text.begin(), task_text.end(), nullptr, false);
+  const Json task = ParseJson(task_text);
   if (!task.is_object()) return InvalidArgument("column task is no JSON object");
   const auto variant = MadmaxVariantOf(table.Field(row, "variant"));
   if (!variant) return InvalidArgument("column variant is \"{}\", which is none", table.Field(row, "variant"));

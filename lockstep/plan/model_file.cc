@@ -8,6 +8,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/cluster/model.h"
 
 namespace lockstep::plan {
@@ -57,7 +58,7 @@ class Sizes {
       const int64_t value = IntegerAt(config_, key, 0);
       if (value > 0 && value < kMostSize) return static_cast<int>(value);
       if (!found.is_null() && found != 0 && wrong_.empty())
-        wrong_ = fmt::format("\"{}\" is {}; expected a whole number above 0", key, found.dump());
+        wrong_ = fmt::format("\"{}\" is {}; expected a whole number above 0", key, OneLine(found));
     }
     return 0;
   }
@@ -128,7 +129,7 @@ absl::StatusOr<int> ListedWindows(const Json& kinds, int chunk, const std::strin
                              path, chunk, w.sequence);
     else if (kind != "full_attention" && !is_chunked)
       return InvalidArgument("{}: \"layer_types\" has {}; known here are full_attention and sliding_attention", path,
-                             kind.dump());
+                             OneLine(kind));
   }
   return windowed;
 }
@@ -245,7 +246,7 @@ absl::Status CheckParts(const Json& config, const std::string& path) {
   const auto unknown = [&](const char* key) {
     return InvalidArgument(
         "{}: \"{}\" is {}, of which nothing is known here; describe the model in a .toml (docs/formats/job.md)", path,
-        key, At(config, key).dump());
+        key, OneLine(At(config, key)));
   };
   for (const char* key :
        {"parallel_attn_mlp_res", "shared_intermediate_size", "num_hidden_groups", "type_vocab_size", "encoder_layers",
@@ -274,7 +275,7 @@ absl::Status CheckKeys(const Json& config, const std::string& path) {
   const auto check = [&](std::initializer_list<const char*> keys, auto is, const char* expected) {
     for (const char* key : keys)
       if (const Json& value = At(config, key); !value.is_null() && !(value.*is)())
-        return InvalidArgument("{}: \"{}\" is {}; expected {}", path, key, value.dump(), expected);
+        return InvalidArgument("{}: \"{}\" is {}; expected {}", path, key, OneLine(value), expected);
     return absl::OkStatus();
   };
   LS_RETURN_IF_ERROR(check({"tie_word_embeddings", "use_sliding_window", "multi_query", "new_decoder_architecture"},
@@ -288,11 +289,11 @@ absl::Status CheckModel(const Json& config, const std::string& path, const Workl
   if (w.experts > 0 && w.top_k == 0)
     return InvalidArgument("{}: {} experts, but no num_experts_per_tok", path, w.experts);
   if (const Json& step = At(config, "moe_layer_freq"); w.experts > 0 && !step.is_null() && step != 1)
-    return InvalidArgument("{}: moe_layer_freq is {}; known here is 1, and decoder_sparse_step", path, step.dump());
+    return InvalidArgument("{}: moe_layer_freq is {}; known here is 1, and decoder_sparse_step", path, OneLine(step));
   for (const char* key : {"mlp_only_layers", "moe_layers"})
     if (const Json& listed = At(config, key); w.experts > 0 && listed.is_array() && !AreAsCounted(key, listed, w))
       return InvalidArgument("{}: \"{}\" is {}: known here are experts in each so-and-so-many-th layer", path, key,
-                             listed.dump());
+                             OneLine(listed));
   if (w.latent.kv_rank > 0 && (w.latent.value_dim == 0 || w.head_dim == w.latent.rope))
     return InvalidArgument("{}: latent attention needs qk_nope_head_dim, qk_rope_head_dim and v_head_dim", path);
   const std::pair<const char*, int> needed[] = {{"hidden_size", w.hidden},
@@ -330,7 +331,7 @@ std::string UnknownNote(const std::string& type, const std::string& path, const 
 }  // namespace
 
 absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Workload& w, std::string* note) {
-  const Json config = Json::parse(text.begin(), text.end(), nullptr, false);
+  const Json config = ParseJson(text);
   if (!config.is_object()) return InvalidArgument("{}: it is no JSON object", path);
   const std::string type = TextAt(config, "model_type");
   if (IsAmong(kOthers, type))

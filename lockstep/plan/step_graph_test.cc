@@ -3,11 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/report.h"
 #include "lockstep/base/test_folder.h"
 #include "lockstep/plan/layout.h"
@@ -231,8 +232,7 @@ TEST_F(Files, ChakraIsReadBack) {
 TEST_F(Files, TheTimelineIsWhole) {
   const std::string path = folder_ / "step.json";
   ASSERT_TRUE(WriteTimeline(step_, times_, path).ok());
-  std::ifstream file(path);
-  const Json timeline = Json::parse(file);
+  const Json timeline = ParseJson(ReadFile(path).value());
   std::map<int, double> end;
   size_t slices = 0;
   for (const Json& event : timeline["traceEvents"]) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 
 namespace lockstep::probe {
 namespace {
@@ -20,7 +21,7 @@ constexpr int kPollMs = 20;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   NodeReport report{.node = "child"};
   report.measurements = test();
-  const std::string text = ReportJson(report).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = OneLine(ReportJson(report));
   for (size_t at = 0; at < text.size();) {
     const ssize_t wrote = write(out, text.data() + at, text.size() - at);
     if (wrote <= 0) break;

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::probe {
 namespace {
 
@@ -130,10 +132,10 @@ TEST(PeerRange, OrderOfNodesChangesNothing) {
   nodes[3].measurements.push_back({.name = "disk.bits", .unit = "errors", .ok = false, .text = "full"});
   nodes[0].measurements.push_back(
       {.name = "neighbours.send", .unit = "errors", .ok = false, .text = "no", .with = "n001:1"});
-  const std::string first = JudgementJson(JudgePeers(nodes), nodes).dump();
+  const std::string first = OneLine(JudgementJson(JudgePeers(nodes), nodes));
   for (int i = 0; i < 50; ++i) {
     std::ranges::shuffle(nodes, generator);
-    ASSERT_EQ(JudgementJson(JudgePeers(nodes), nodes).dump(), first);
+    ASSERT_EQ(OneLine(JudgementJson(JudgePeers(nodes), nodes)), first);
   }
 }
 
@@ -217,7 +219,7 @@ TEST(PeerRange, WhoIsAtTwoBadLinksIsNamedElseBothEnds) {
 
 TEST(PeerRange, ReportsAreReadBackAndBadOnesAreRefused) {
   const NodeReport node = Node("n", {Rate(1.5), Bits(0xffffffff), {.name = "x", .text = "\"", .with = "m:1"}});
-  const std::string line = ReportJson(node).dump();
+  const std::string line = OneLine(ReportJson(node));
   for (const std::string& text : {line, RenderJson(ReportJson(node)), line + "\n"}) {
     const auto read = ParseReports(text, "f.json");
     ASSERT_TRUE(read.ok()) << Message(read.status());

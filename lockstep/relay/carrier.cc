@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/packets.h"
 #include "lockstep/base/report.h"
@@ -66,8 +67,7 @@ void Carrier::Run() {
 void Carrier::Tell(const char* what, const absl::Status& why) const {
   const Json packet{{what, Message(why)}};
   // A loader that takes no packets is gone.
-  if (!SendPacket(guest_, packet.dump(-1, ' ', false, Json::error_handler_t::replace)).ok())
-    shutdown(guest_, SHUT_RDWR);
+  if (!SendPacket(guest_, OneLine(packet)).ok()) shutdown(guest_, SHUT_RDWR);
 }
 
 // Unavailable: the stream has ended, and Finish() knows why. FailedPrecondition: a sentence for the loader's user.

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/memory_file.h"
 #include "lockstep/base/packets.h"
 #include "lockstep/client/feed_lease.h"
@@ -46,7 +47,7 @@ absl::StatusOr<std::unique_ptr<LocalRank>> LocalRank::Join(const std::string& pa
   if (const absl::Status sent = Send(socket->get(), packet, ids); !sent.ok())
     return Unavailable("the data service does not take the request: {}", Message(sent));
   LS_ASSIGN_OR_RETURN(Packet answer, Await(socket->get(), goes_on));
-  const Json said = Json::parse(answer.text, nullptr, false);
+  const Json said = ParseJson(answer.text);
   if (const std::string gone = TextAt(said, "gone"); !gone.empty()) return Unavailable("{}", gone);
   if (const std::string error = TextAt(said, "error"); !error.empty()) return FailedPrecondition("{}", error);
   if (answer.fds.size() != 1) return DataLoss("the data service's answer came without a ring");
@@ -81,7 +82,7 @@ void LocalRank::GiveBack(const Batch& batch) { ls_feed_drop(lender_, batch.slot,
 
 absl::Status LocalRank::Told() const {
   const std::optional<Packet> packet = ReceivePacket(socket_.get());
-  const std::string error = packet ? TextAt(Json::parse(packet->text, nullptr, false), "error") : "";
+  const std::string error = packet ? TextAt(ParseJson(packet->text), "error") : "";
   return FailedPrecondition("{}", error.empty() ? "the service sent what this version does not know" : error);
 }
 

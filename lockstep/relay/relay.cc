@@ -8,6 +8,7 @@
 
 #include "lockstep/base/host.h"
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/steady.h"
 #include "lockstep/feed/door.h"
@@ -25,7 +26,7 @@ absl::StatusOr<Json> AskFar(const Far& far, grpc::ClientContext& context) {
   StatusAnswer answer;
   const grpc::Status asked = far.Reach()->Status(&context, StatusQuestion{}, &answer);
   if (!asked.ok()) return far.Problem(asked);
-  Json report = Json::parse(answer.report(), nullptr, false);
+  Json report = ParseJson(answer.report());
   if (!report.is_object()) return Unavailable("feed://{}: a status that can't be read", far.address);
   return report;
 }
@@ -54,7 +55,7 @@ class Inquiry {
           absl::StatusOr<Json> report = AskFar(far, context_);
           if (!report.ok()) report = Json{{"error", Message(report.status())}};
           complete(*report);
-          SendText(guest, report->dump(-1, ' ', false, Json::error_handler_t::replace)).IgnoreError();
+          SendText(guest, OneLine(*report)).IgnoreError();
         }) {}
   ~Inquiry() {
     context_.TryCancel();
@@ -108,7 +109,7 @@ class FarRelay final : public Relay {
       if (carrier != carriers_.end()) carrier->second.Wake();
       return;
     }
-    Json request = Json::parse(packet.text, nullptr, false);
+    Json request = ParseJson(packet.text);
     const std::string op = TextAt(request, "op");
     absl::Status answered;
     if (op == "status") {
@@ -119,10 +120,7 @@ class FarRelay final : public Relay {
     } else {
       answered = InvalidArgument("expected join or status, found \"{}\"", op);
     }
-    if (!answered.ok() &&
-        !SendPacket(guest, Json{{"error", Message(answered)}}.dump(-1, ' ', false, Json::error_handler_t::replace))
-             .ok())
-      door_->SendAway(guest);
+    if (!answered.ok() && !SendPacket(guest, OneLine(Json{{"error", Message(answered)}})).ok()) door_->SendAway(guest);
   }
 
   absl::Status Join(int guest, Json request, const std::vector<Fd>& fds) {
@@ -134,7 +132,7 @@ class FarRelay final : public Relay {
     request["dataset"] = far_name_;
     request["from"] = {{"host", HostName()}, {"pid", door_->ProcessOf(guest)}};
     request["apart"] = false;  // all its ranks come to that one service
-    join.set_packet(request.dump(-1, ' ', false, Json::error_handler_t::replace));
+    join.set_packet(OneLine(request));
     carriers_.try_emplace(guest, far_, std::move(join), guest, carried_, clock_);
     return absl::OkStatus();
   }

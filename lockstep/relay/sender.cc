@@ -12,6 +12,7 @@
 #include "batches.grpc.pb.h"
 #include "lockstep/base/host.h"
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/packets.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/client/feed_ring.h"
@@ -53,7 +54,7 @@ class Turns {
 class Turn {
  public:
   Turn(Turns& turns, const std::string& packet, const std::function<bool()>& goes_on) : turns_(turns) {
-    const Json join = Json::parse(packet, nullptr, false);
+    const Json join = ParseJson(packet);
     key_ = {TextAt(join, "job"), IntegerAt(join, "rank", -1)};
     turns_.Begin(key_, goes_on);
   }
@@ -126,7 +127,7 @@ class BatchSender final : public Sender, private Batches::Service {
     if (!MayAsk(*context)) return Unknown();
     const absl::StatusOr<Json> report = feed::AskStatus(options_.socket);
     if (!report.ok()) return {grpc::UNAVAILABLE, Message(report.status())};
-    answer->set_report(report->dump(-1, ' ', false, Json::error_handler_t::replace));
+    answer->set_report(OneLine(*report));
     return grpc::Status::OK;
   }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/report.h"
 #include "lockstep/client/client.h"
 #include "lockstep/reshape/dtype.h"
@@ -109,10 +110,10 @@ class Slot {
       offset = ls_align(end_);
     }
     Json values = Json::object();
-    for (const SavedValue& value : saved.values) values[Renamed(value.name, options)] = Json::parse(value.json);
+    for (const SavedValue& value : saved.values) values[Renamed(value.name, options)] = ParseJson(value.json);
     const Json layout = {{"format", kFormat}, {"version", 1}, {"tensors", std::move(tensors)}, {"values", values}};
-    Append(table.dump());
-    Append(layout.dump());
+    Append(OneLine(table));
+    Append(OneLine(layout));
   }
 
   absl::StatusOr<std::vector<std::byte>> Fill(Gatherer& gather) const {
@@ -227,7 +228,7 @@ int64_t StepOf(const Saved& saved) {
   for (const SavedValue& value : saved.values) {
     const bool counts = value.name == "step" || value.name == "iteration" || value.name == "global_step" ||
                         value.name == "common.iteration";
-    const Json json = counts ? Json::parse(value.json, nullptr, false) : Json();
+    const Json json = counts ? ParseJson(value.json) : Json();
     if (json.is_number_integer() && json.get<int64_t>() >= 0) return json.get<int64_t>();
   }
   return -1;

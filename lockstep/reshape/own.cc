@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/reshape/dtype.h"
 #include "lockstep/reshape/place.h"
@@ -49,8 +50,8 @@ struct Noted {
 
 absl::StatusOr<std::vector<Noted>> ReadLayout(std::string_view text, size_t tensors) {
   std::vector<Noted> noted;
-  LS_ASSIGN_OR_RETURN(const Json layout, text.starts_with('{') ? absl::StatusOr<Json>(Json::parse(text, nullptr, false))
-                                                               : trace::ReadPickle(text));
+  LS_ASSIGN_OR_RETURN(const Json layout,
+                      text.starts_with('{') ? absl::StatusOr<Json>(ParseJson(text)) : trace::ReadPickle(text));
   try {
     if (layout.is_array()) {  // (holder, number, (name, dtype, shape, strides, place, device, size))
       for (const Json& entry : layout) noted.push_back({entry.at(2).at(0).get<std::string>(), entry.at(2).at(4)});
@@ -122,7 +123,7 @@ class Reader {
     const Dtype* dtype = DtypeOf(tensor.dtype);
     Json strides;
     if (!tensor.torch.empty()) {
-      const Json torch = Json::parse(tensor.torch, nullptr, false);
+      const Json torch = ParseJson(tensor.torch);
       try {
         dtype = DtypeOf(torch.at("dtype").get<std::string>());
         torch.at("shape").get_to(real.shape);

@@ -5,13 +5,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::reshape {
 namespace {
 
 using testing::HasSubstr;
 
 std::string Dtensor(const char* place, std::vector<uint64_t> local, int rank, int world) {
-  const auto placed = PlaceOf(Json::parse(place), local, rank, world);
+  const auto placed = PlaceOf(ParseJson(place), local, rank, world);
   return placed.ok() ? Named(placed->box) : Message(placed.status());
 }
 

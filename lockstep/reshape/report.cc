@@ -5,6 +5,7 @@
 #include <set>
 #include <span>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/reshape/open.h"
 
 namespace lockstep::reshape {
@@ -69,7 +70,7 @@ Json DetailedReport(const Saved& saved) {
   }
   report["values"] = Json::array();
   for (const SavedValue& value : saved.values)
-    report["values"].push_back({{"name", value.name}, {"value", Json::parse(value.json)}});
+    report["values"].push_back({{"name", value.name}, {"value", ParseJson(value.json)}});
   return report;
 }
 

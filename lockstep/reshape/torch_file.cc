@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/reshape/dtype.h"
 #include "lockstep/reshape/pickled.h"
 #include "lockstep/reshape/zip.h"
@@ -155,7 +156,7 @@ class Reader {
       case PickleKind::kInteger:
         return std::to_string(key.integer);
       case PickleKind::kReal:
-        return Json(key.real).dump();
+        return OneLine(Json(key.real));
       case PickleKind::kNone:
         return "None";
       case PickleKind::kBool:
@@ -175,7 +176,7 @@ class Reader {
     const auto value = trace::PlainValue(graph_, id, left_);
     if (!value.ok()) return InvalidArgument("{}: {}: {}", slice_.path, name, Message(value.status()));
     LS_RETURN_IF_ERROR(TakeName(name));
-    into_.values.push_back({name, value->dump(-1, ' ', false, Json::error_handler_t::replace)});
+    into_.values.push_back({name, OneLine(*value)});
     return absl::OkStatus();
   }
   absl::Status AddOther(PickleId id, const std::string& name) {
@@ -184,7 +185,7 @@ class Reader {
     if (IsObject(value, kDictClass)) {
       into_.values.push_back({name, "{}"});
     } else if (const auto sizes = IsObject(value, "torch.Size") ? SizesOf(graph_, id) : std::nullopt) {
-      into_.values.push_back({name, Json(*sizes).dump()});
+      into_.values.push_back({name, OneLine(Json(*sizes))});
     } else if (value.kind != PickleKind::kPersistent && HoldsStorage(id)) {  // sparse, or of a class of its own
       return InvalidArgument("{}: data.pkl: {} is {} and has tensors in it: expected plain ones", slice_.path, name,
                              WhatIs(value));

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/rpc/encode_both.h"
 
 namespace lockstep::rpc {
@@ -11,7 +12,7 @@ namespace {
 // Text of foreign origin (an exception's message) may hold bytes that are not UTF-8.
 void Put(const control::EventBody& body, FromAgent& wire) {
   wire.mutable_event()->set_type(control::TypeName(body));
-  wire.mutable_event()->set_json(control::ToJson(body).dump(-1, ' ', false, Json::error_handler_t::replace));
+  wire.mutable_event()->set_json(OneLine(control::ToJson(body)));
 }
 
 void Put(const control::Holding& holding, FromAgent& wire) {
@@ -454,7 +455,7 @@ FromAgent Encode(const control::Said& said) {
 absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
   switch (wire.said_case()) {
     case FromAgent::kEvent: {
-      const Json json = Json::parse(wire.event().json(), nullptr, false);
+      const Json json = ParseJson(wire.event().json());
       if (json.is_discarded()) return DataLoss("event {}: its body is not JSON", wire.event().type());
       LS_ASSIGN_OR_RETURN(control::EventBody body, control::EventFromJson(wire.event().type(), json));
       return control::Said(std::move(body));

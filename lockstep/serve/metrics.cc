@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/incident/incident.h"
 
 namespace lockstep::serve {
@@ -26,7 +27,7 @@ std::string NumberText(double value) {
 // A value worth a sample, as text: integers exactly, doubles in the fewest digits that read back the same. NaN is how
 // documents say "unknown".
 std::optional<std::string> SampleText(const Json& value) {
-  if (value.is_number_integer()) return value.dump();
+  if (value.is_number_integer()) return OneLine(value);
   if (!value.is_number_float() || std::isnan(value.get<double>())) return std::nullopt;
   return NumberText(value.get<double>());
 }
@@ -107,7 +108,7 @@ void AddRanks(Page& page, const Json& status) {
   const Json& ranks = At(status, "ranks");
   Metric step = page.Gauge("lockstep_rank_step", "Newest step that the rank has finished; -1 before the first.");
   const auto labels = [](const Json& rank) {
-    const std::string number = Label("rank", At(rank, "rank").dump()), node = TextAt(rank, "node");
+    const std::string number = Label("rank", OneLine(At(rank, "rank"))), node = TextAt(rank, "node");
     return node.empty() ? number : number + "," + Label("node", node);
   };
   for (const Json& rank : ranks) step.Add(At(rank, "step"), labels(rank));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/test_folder.h"
 #include "lockstep/control/plan_watch.h"
 #include "lockstep/control/report.h"
@@ -18,7 +19,7 @@ namespace lockstep::serve {
 namespace {
 
 Json SampleStatus() {
-  return Json::parse(R"({
+  return ParseJson(R"({
     "state": "running", "job": "de\"mo", "epoch": 2, "step": 117, "furthest_step": 118, "loss": 2.25, "start_method": "zygote",
     "ranks": [{"rank": 0, "pid": 11, "state": "running", "step": 118, "step_time_s": 0.125},
               {"rank": 1, "pid": 12, "state": "running", "step": 117, "step_time_s": 0.5}],
@@ -32,7 +33,7 @@ Json SampleStatus() {
 }
 
 Json SampleIncidents() {
-  return Json::parse(R"([{"id": 1, "symptom": "crash", "closed": "2026-11-21T02:00:00.000Z"},
+  return ParseJson(R"([{"id": 1, "symptom": "crash", "closed": "2026-11-21T02:00:00.000Z"},
                          {"id": 2, "symptom": "stopped", "closed": null}])");
 }
 
@@ -228,8 +229,7 @@ TEST(Metrics, ALossThatIsNoNumberIsASample) {
 TEST(Metrics, DocumentsOfAnotherShapeDoNoHarm) {
   for (const char* text :
        {"3", "[]", "{}", R"({"ranks": 3, "ettr": [1], "checkpoint": "x", "loss": "y"})", R"({"ranks": [1, {}]})"}) {
-    EXPECT_NE(RenderMetrics(Json::parse(text), Json::parse(R"([1, {}])")).find("lockstep_up"), std::string::npos)
-        << text;
+    EXPECT_NE(RenderMetrics(ParseJson(text), ParseJson(R"([1, {}])")).find("lockstep_up"), std::string::npos) << text;
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/test_connect.h"
 
 namespace lockstep::serve {
@@ -37,7 +38,7 @@ TEST(Server, ServesTheNewestSnapshot) {
   EXPECT_THAT(metrics->body, HasSubstr("lockstep_step 17\n"));
   const httplib::Result status = client.Get("/api/v1/status");
   EXPECT_EQ(status->get_header_value("Content-Type"), "application/json");
-  EXPECT_EQ(Json::parse(status->body), Json({{"state", "running"}, {"step", 17}}));
+  EXPECT_EQ(ParseJson(status->body), Json({{"state", "running"}, {"step", 17}}));
 }
 
 TEST(Server, ACounterDoesNotFallWhenAnotherFindingLeads) {
@@ -49,7 +50,7 @@ TEST(Server, ACounterDoesNotFallWhenAnotherFindingLeads) {
     EXPECT_THAT(text, HasSubstr("lockstep_incidents_total{symptom=\"stopped\"} 1\n")) << symptom;
     EXPECT_THAT(text, HasSubstr("lockstep_incidents_total{symptom=\"crash\"} 0\n")) << symptom;
   }
-  server->Publish(Json::object(), Json::parse(R"([1, {}, {"id": "x"}])"));  // and of another shape
+  server->Publish(Json::object(), ParseJson(R"([1, {}, {"id": "x"}])"));  // and of another shape
   EXPECT_EQ(client.Get("/metrics")->status, 200);
 }
 
@@ -100,7 +101,7 @@ TEST(Server, AnswersManyClientsAtOnceWithWholeSnapshots) {
     clients.emplace_back([&] {
       httplib::Client client("127.0.0.1", server->port());
       for (int j = 0; j < 50; ++j) {
-        const Json status = Json::parse(client.Get("/api/v1/status")->body);
+        const Json status = ParseJson(client.Get("/api/v1/status")->body);
         EXPECT_EQ(status["a"], status["b"]);
       }
     });

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/http/test_server.h"
 #include "lockstep/serve/listener.h"
 
@@ -57,7 +58,7 @@ class Receiver {
     std::unique_lock lock(mutex_);
     EXPECT_EQ(request.get_header_value("Content-Type"), "application/json");
     response.status = statuses_[std::min(ids_.size(), statuses_.size() - 1)];
-    ids_.push_back(Json::parse(request.body)["id"].get<int>());
+    ids_.push_back(ParseJson(request.body)["id"].get<int>());
     changed_.notify_all();
     changed_.wait(lock, [this] { return !held_; });
   }

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/synth/job.h"
 
 namespace lockstep::synth {
@@ -14,7 +15,7 @@ std::string ErrorOf(const std::string& text) { return Message(ParseFault(text).s
 TEST(ParseFault, ReadsWhatItIsTold) {
   const Fault fault = ParseFault("transient_worker:dp=3,stage=1,factor=1.25,steps=6-15").value();
   EXPECT_EQ(fault.kind, FaultKind::kTransientWorker);
-  EXPECT_EQ(FaultJson(fault).dump(),
+  EXPECT_EQ(OneLine(FaultJson(fault)),
             R"({"kind":"transient_worker","dp":3,"stage":1,"factor":1.25,"share":0.2,"seconds":0.25,"steps":[6,15]})");
   EXPECT_EQ(ParseFault("gc").value().seconds.value, 0.25);
   EXPECT_EQ(ParseFault("fabric:steps=7").value().last_step, 7);

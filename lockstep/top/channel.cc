@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/agent/wire.h"
+#include "lockstep/base/json_text.h"
 
 namespace lockstep::top {
 
@@ -15,7 +16,7 @@ absl::Status Channel::Ask(const Json& question) {
     LS_ASSIGN_OR_RETURN(socket_, agent::ConnectTo(path_));
     poller_.Watch(socket_.get(), [this] { Hear(); });
   }
-  const absl::Status sent = agent::SendPacket(socket_.get(), question.dump());
+  const absl::Status sent = agent::SendPacket(socket_.get(), OneLine(question));
   if (!sent.ok()) Close();
   waiting_ = sent.ok();
   return sent;
@@ -26,7 +27,7 @@ void Channel::Hear() {
   if (!packet) return;
   if (packet->closed) return Close();
   waiting_ = false;
-  Json answer = Json::parse(TextOf(*packet).value_or(""), nullptr, false);
+  Json answer = ParseJson(TextOf(*packet).value_or(""));
   if (!answer.is_discarded()) answered_(std::move(answer));
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/destroyed_groups.h"
@@ -36,7 +37,7 @@ constexpr int64_t kWrittenWithinNs = 3'600'000'000'000;
 // "[0, 1, 5]", or a list.
 std::vector<int> RanksOf(const Json& group) {
   const Json& ranks = At(group, "ranks");
-  const Json list = ranks.is_string() ? Json::parse(ranks.get<std::string>(), nullptr, false) : ranks;
+  const Json list = ranks.is_string() ? ParseJson(ranks.get<std::string>()) : ranks;
   std::vector<int> all;
   if (!list.is_array()) return all;
   for (const Json& rank : list)

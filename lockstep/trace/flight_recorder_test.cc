@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/report.h"
 #include "lockstep/trace/test_trace.h"
 
@@ -357,7 +358,7 @@ std::string SeenDump(const std::vector<Seen>& all) {
                                  : one.started_ns >= 0 ? "started"
                                                        : "scheduled"},
                        {"retired", one.retired}});
-  return Json{{"entries", entries}}.dump();
+  return OneLine(Json{{"entries", entries}});
 }
 constexpr int64_t kSecond = 1'000'000'000, kThen = 1'700'000'000 * kSecond;
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/median.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/byte_source.h"
@@ -102,7 +103,7 @@ std::optional<StreamKey> KeyOf(const Json& line) {
   const Json &header = At(line, "header"), &metadata = At(line, "metadata");
   const Json& id = At(header, "id");
   StreamKey key;
-  key.id = id.is_number_integer() ? id.dump() : TextAt(header, "id");
+  key.id = id.is_number_integer() ? OneLine(id) : TextAt(header, "id");
   key.function = TextAt(At(line, "coll_perf"), "coll");
   key.rank = IntegerAt(header, "rank", -1);
   key.size = IntegerAt(header, "n_ranks", -1);
@@ -126,7 +127,7 @@ std::optional<Done> DoneOf(const Json& line, int64_t number) {
 }
 
 bool TakeLine(std::string_view text, int64_t number, Content& content) {
-  const Json line = Json::parse(text, nullptr, false);
+  const Json line = ParseJson(text);
   if (At(line, "header").is_object() && At(line, "p2p_perf").is_object()) return ++content.transfers > 0;
   auto key = KeyOf(line);
   const auto done = DoneOf(line, number);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/report.h"
 #include "lockstep/base/test_folder.h"
 #include "lockstep/trace/comm_files.h"
@@ -55,7 +56,7 @@ class Inspector : public testing::Test {
  protected:
   std::string Write(const std::string& name, const std::vector<Json>& lines, const std::string& more = "") const {
     std::string text;
-    for (const Json& line : lines) text += line.dump() + "\n";
+    for (const Json& line : lines) text += OneLine(line) + "\n";
     return folder_.Write(name, text + more);
   }
   static uint64_t Counted(const CommLog& log, const std::string& name) {
@@ -209,9 +210,9 @@ TEST_F(Inspector, LinesThatCantBeReadAreCounted) {
   bad[9]["coll_perf"] = Json::array();
   bad[10] = Json::array();
   bad[11] = 1e300;
-  const std::string torn = Line(0, 2, 2, 100).dump().substr(0, 150);
+  const std::string torn = OneLine(Line(0, 2, 2, 100)).substr(0, 150);
   const std::string path =
-      Write("a", bad, Line(0, 2, 0, 100).dump() + "\n\n{\"header\": \"\xff\xfe\"}\n[1e999]\n" + torn);
+      Write("a", bad, OneLine(Line(0, 2, 0, 100)) + "\n\n{\"header\": \"\xff\xfe\"}\n[1e999]\n" + torn);
   const auto log = ReadInspector({path});
   ASSERT_TRUE(log.ok()) << log.status();
   EXPECT_EQ(log->ops.size(), 1U);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/chrome_trace.h"
 #include "lockstep/trace/kernel_name.h"
@@ -241,7 +242,7 @@ class Reader {
       text = std::string(JsonValue(text).text());
       std::replace(text.begin(), text.end(), '\'', '"');
     }
-    const Json info = Json::parse(text, nullptr, false);
+    const Json info = ParseJson(text);
     if (!info.is_object()) return Count(rank_.counters, "unreadable_distributed_info", 1);
     rank_.rank = static_cast<int>(std::min<int64_t>(IntegerAt(info, "rank", rank_.rank), kMostKinetoRanks));
     rank_.world_size = static_cast<int>(std::clamp<int64_t>(IntegerAt(info, "world_size", 0), 0, kMostKinetoRanks + 1));
@@ -251,7 +252,7 @@ class Reader {
     for (const Json& one : groups) {
       if (!one.is_object() || !one.contains("pg_name")) continue;
       ProcessGroup group;
-      group.name = one["pg_name"].is_string() ? one["pg_name"].get<std::string>() : one["pg_name"].dump();
+      group.name = one["pg_name"].is_string() ? one["pg_name"].get<std::string>() : OneLine(one["pg_name"]);
       if (one.contains("pg_desc") && one["pg_desc"].is_string()) group.description = one["pg_desc"].get<std::string>();
       if (one.contains("ranks") && one["ranks"].is_array())
         for (const Json& rank : one["ranks"])

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -59,7 +61,7 @@ class Writer {
     for (size_t i = 0; i + 1 < value.parts.size(); i += 2) {
       LS_ASSIGN_OR_RETURN(const Json key, Value(value.parts[i], depth + 1));
       if (key.is_structured()) return InvalidArgument("a key that is no text");
-      LS_ASSIGN_OR_RETURN(dict[key.is_string() ? key.get<std::string>() : key.dump()],
+      LS_ASSIGN_OR_RETURN(dict[key.is_string() ? key.get<std::string>() : OneLine(key)],
                           Value(value.parts[i + 1], depth + 1));
     }
     return dict;

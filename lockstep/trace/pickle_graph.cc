@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/report.h"
 
 namespace lockstep::trace {
@@ -244,7 +245,7 @@ class Machine {
     // How protocol 0 writes False and True.
     if (text == "00" || text == "01") return Push({.kind = Kind::kBool, .integer = text == "01"});
     if (text.ends_with('L')) text.remove_suffix(1);
-    const Json number = Json::parse(text, nullptr, false);
+    const Json number = ParseJson(text);
     if (number.is_number_float() && code_ != 'F') return PushLarge();
     if (number.is_number_float()) return Push({.kind = Kind::kReal, .real = number.get<double>()});
     if (!number.is_number()) return Fail("text that is no number");

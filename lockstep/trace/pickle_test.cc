@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -24,21 +26,21 @@ TEST(Pickle, ReadsWhatTorchWrites) {
   const std::string bytes =
       "\x80\x02}q\0(X\x07\0\0\0versionq\x01X\x03\0\0\0"s
       "2.9q\x02X\x07\0\0\0entriesq\x03]q\x04}q\x05(X\x02\0\0\0idq\x06K\x07X\x02\0\0\0okq\x07\x88uau."s;
-  EXPECT_EQ(Read(bytes), Json::parse(R"({"version": "2.9", "entries": [{"id": 7, "ok": true}]})"));
+  EXPECT_EQ(Read(bytes), ParseJson(R"({"version": "2.9", "entries": [{"id": 7, "ok": true}]})"));
 }
 
 TEST(Pickle, ReadsNumbersOfAllSizes) {
   EXPECT_EQ(Read("\x80\x02(K\xffM\xff\xffJ\xff\xff\xff\xff\x8a\x08\x01\0\0\0\0\0\0\x80\x8a\0\x8a\x01\xfet."s),
-            Json::parse("[255, 65535, -1, -9223372036854775807, 0, -2]"));
+            ParseJson("[255, 65535, -1, -9223372036854775807, 0, -2]"));
   EXPECT_EQ(Read("G\x3f\xf8\0\0\0\0\0\0."s), Json(1.5));
-  EXPECT_EQ(Read("(I42\nI01\nL-7L\nF2.5\nNl."s), Json::parse("[42, true, -7, 2.5, null]"));
+  EXPECT_EQ(Read("(I42\nI01\nL-7L\nF2.5\nNl."s), ParseJson("[42, true, -7, 2.5, null]"));
   EXPECT_THAT(ErrorOf("\x8a\x09\0\0\0\0\0\0\0\0\x01."s), HasSubstr("more than 64 bits"));
 }
 
 TEST(Pickle, TextIsKeptAndRepeated) {
   EXPECT_EQ(Read("\x80\x04\x95\x10\0\0\0\0\0\0\0]\x94(\x8c\x04ring\x94h\x01h\x01\x65."s),
-            Json::parse(R"(["ring", "ring", "ring"])"));
-  EXPECT_EQ(Read("(K\x01K\x02tq\0h\0\x86."s), Json::parse("[[1, 2], [1, 2]]"));
+            ParseJson(R"(["ring", "ring", "ring"])"));
+  EXPECT_EQ(Read("(K\x01K\x02tq\0h\0\x86."s), ParseJson("[[1, 2], [1, 2]]"));
   EXPECT_THAT(ErrorOf("]q\0h\0a."s), HasSubstr("nested more than 64 deep"));  // a list that holds itself
   EXPECT_THAT(ErrorOf("h\x05."s), HasSubstr("was not kept"));
 }
@@ -85,7 +87,7 @@ TEST(Pickle, AGraphNamesWhatItsReaderAllows) {
   EXPECT_EQ(object.kind, PickleKind::kObject);
   EXPECT_EQ(object.text, "torch.Size");
   uint64_t left = 10;
-  EXPECT_EQ(PlainValue(*graph, object.args, left).value(), Json::parse("[[4, 8]]"));
+  EXPECT_EQ(PlainValue(*graph, object.args, left).value(), ParseJson("[[4, 8]]"));
   const PickleValue& state = graph->At(object.state);
   EXPECT_EQ(graph->At(state.parts[1]).text, "torch.float32");
   EXPECT_EQ(left, 6U);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/trace/ras_notes.h"
 
 namespace lockstep::trace {
@@ -22,9 +23,7 @@ bool IsSet(const Json& object, const char* key) {
   return (value.is_boolean() && value.get<bool>()) || (value.is_number_integer() && value.get<int64_t>() != 0);
 }
 // A hash may be a number.
-std::string TextOf(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string TextOf(const Json& value) { return value.is_string() ? value.get<std::string>() : OneLine(value); }
 
 Process ProcessOf(const Json& rank) {
   return {TextOf(At(rank, "host")), IntegerAt(rank, "pid", -1), IntegerAt(rank, "cuda_dev", -1)};

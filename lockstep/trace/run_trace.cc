@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/median.h"
 #include "lockstep/record/file.h"
 #include "lockstep/trace/comm_log.h"
@@ -312,16 +313,16 @@ bool IsRun(const std::string& directory) {
 
 namespace {
 
-nlohmann::json RunJson(const std::string& directory) {
+Json RunJson(const std::string& directory) {
   const absl::StatusOr<std::string> text = ReadFile(directory + "/run.json");
-  nlohmann::json json = nlohmann::json::parse(text.ok() ? *text : "", nullptr, false);
-  return json.is_object() ? json : nlohmann::json::object();
+  Json json = ParseJson(text.ok() ? *text : "");
+  return json.is_object() ? json : Json::object();
 }
 
 }  // namespace
 
 std::string NameOfRun(const std::string& directory) {
-  const nlohmann::json run = RunJson(directory);
+  const Json run = RunJson(directory);
   const auto job = run.find("job");
   return job != run.end() && job->is_string() ? job->get<std::string>() : "";
 }

@@ -5,13 +5,14 @@
 #include <string_view>
 
 #include "lockstep/base/check.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/client/feed_ring.h"
 #include "lockstep/feed/request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const auto request = feed::ParseJoin(Json::parse(text.begin(), text.end(), nullptr, false));
+  const auto request = feed::ParseJoin(ParseJson(text));
   if (!request.ok()) {
     LS_CHECK(!Message(request.status()).empty());
     return 0;

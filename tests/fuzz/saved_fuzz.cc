@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/check.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/checkpoint/memory_disk.h"
 #include "lockstep/reshape/import.h"
 #include "lockstep/reshape/open.h"
@@ -38,7 +39,7 @@ std::string PutOwn(checkpoint::MemoryDisk& disk, std::string_view text) {
   manifest.files.push_back(file);
   const std::string folder = "/c/" + checkpoint::DirectoryName(manifest.point);
   LS_CHECK(disk.MakeDirectory("/c").ok() && disk.MakeDirectory(folder).ok());
-  Put(disk, folder + "/manifest.json", checkpoint::ToJson(manifest).dump());
+  Put(disk, folder + "/manifest.json", OneLine(checkpoint::ToJson(manifest)));
   Put(disk, folder + "/" + file.name, text);
   return "/c";
 }
@@ -59,7 +60,7 @@ std::string PutCheckpoint(checkpoint::MemoryDisk& disk, std::string_view text) {
 
 void Use(checkpoint::MemoryDisk& disk, const reshape::Saved& saved) {
   const Json report = reshape::DetailedReport(saved);
-  LS_CHECK(!report.dump(-1, ' ', false, Json::error_handler_t::replace).empty());
+  LS_CHECK(!OneLine(report).empty());
   LS_CHECK(!RenderText(reshape::ShortReport(saved)).empty());
   if (report["bytes"].get<uint64_t>() > kMost) return;
   const reshape::ImportOptions options{.world_size = 2, .shards = {{"*weight", 0}}};
