@@ -38,6 +38,8 @@ class ConvertError(Exception):
 
 
 def export(checkpoint, target):
+    if os.path.lexists(target) and not os.path.isfile(target):  # a rename would put a file in a device's place
+        raise ConvertError(f"{target} is there and is no regular file; name another one to write")
     with open(os.path.join(checkpoint, "manifest.json")) as file:
         manifest = json.load(file)
     ranks = {str(entry["rank"]): {**read_rank(os.path.join(checkpoint, entry["name"])), **having(entry, WORDS)} for entry in manifest["files"]}

@@ -322,9 +322,15 @@ class Formats(DiskCheckpoint):
         self.run_job()
         self.saved.write_bytes(b"before")
         limited = ["prlimit", "--fsize=4096", BINARY, "checkpoint", "export", str(self.directory), "--python", PYTHON, "--to", "torch"]
-        for target, why in ((self.saved, "File too large"), ("/nowhere/a.pt", "No such file or directory")):
-            answer = subprocess.run([*limited, str(target)], capture_output=True, text=True, timeout=120, check=False)
-            self.assertEqual((2, f"lockstep: {target}: {why}\n"), (answer.returncode, answer.stderr))
+        pipe = self.saved.with_name("pipe")
+        os.mkfifo(pipe)
+        whys = {f"{self.saved}": "File too large", "/nowhere/a.pt": "No such file or directory"}
+        texts = {target: f"{target}: {why}" for target, why in whys.items()}
+        texts[f"{pipe}"] = f"{pipe} is there and is no regular file; name another one to write"
+        for target, text in texts.items():
+            answer = subprocess.run([*limited, target], capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual((2, f"lockstep: {text}\n"), (answer.returncode, answer.stderr))
+        self.assertTrue(pipe.is_fifo(), "a device's place would have gone to a file alike")
         self.assertEqual(b"before", self.saved.read_bytes())
         self.assertEqual([], list(self.saved.parent.glob("*.next")))
 
