@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -94,6 +95,7 @@ class SplitSearch {
 
   // Of those that need the same memory.
   void TryVariant(const StepTerms& step, const MemoryTerms& memory, Variant& v) {
+    if (v.recompute == Recompute::kNone) fewest_ = {};
     const MemoryUse use = UseOf(memory, v);
     const double bytes = use.total();
     if (v.recompute == Recompute::kAsNeeded && v.recomputed_layers == 0) return;  // is none
@@ -107,6 +109,35 @@ class SplitSearch {
       KeepBest(seconds[size_t(way)], bytes, v);
       KeepFront(seconds[size_t(way)], bytes, v);
     }
+    if (v.recompute == Recompute::kNone || v.recompute == Recompute::kAsNeeded)
+      fewest_ = {v.recomputed_layers, seconds[0]};
+    if (v.recompute == Recompute::kFull && fewest_.seconds > 0 && !options_.space.whole) {
+      const int most = stages_.middle > 0 ? stages_.middle : split_.layers / split_.pp;
+      TryBetween(step, memory, v, fewest_, {.layers = most, .bytes = bytes});
+    }
+  }
+
+  // So many layers of each stage are computed again.
+  struct Again {
+    int layers = 0;
+    double seconds = 0, bytes = 0;
+  };
+  // For the front alone: between these each layer more takes longer and needs less, so where even the shorter time with
+  // the smaller memory is beaten, all are. Not of a whole space, which would take a twentieth longer.
+  void TryBetween(const StepTerms& step, const MemoryTerms& memory, Variant& v, const Again& few, const Again& many) {
+    const int steps = (many.layers - few.layers) / v.chunks;
+    if (steps < 2 || IsBeaten(few.seconds, many.bytes)) return;
+    v.recomputed_layers = few.layers + steps / 2 * v.chunks;
+    const MemoryUse use = UseOf(memory, v);
+    const Again middle{v.recomputed_layers, SecondsOfWays(step, v, 1)[0], use.total()};
+    if (middle.bytes <= memory.capacity && use.host <= memory.host_capacity) KeepFront(middle.seconds, middle.bytes, v);
+    TryBetween(step, memory, v, few, middle);
+    TryBetween(step, memory, v, middle, many);
+  }
+
+  bool IsBeaten(double seconds, double bytes) const {
+    const auto at = std::ranges::upper_bound(found_.front, bytes, {}, &Hit::bytes);
+    return at != found_.front.begin() && std::prev(at)->seconds <= seconds;
   }
 
   Hit HitOf(double seconds, double bytes, const Variant& v) {
@@ -144,6 +175,7 @@ class SplitSearch {
   const double per_second_;
   const std::vector<UnevenStages> uneven_;
   UnevenStages stages_;  // of what is tried
+  Again fewest_;         // of those that differ in recomputation alone, the fastest that fits; 0 s: none yet
   Found found_;
   size_t hits_ = 0;
 };
@@ -161,27 +193,40 @@ class Searcher {
     const bool stopped = TryAll();
     SearchResult result;
     result.stopped = stopped;
-    std::vector<Candidate> front;
     for (size_t i = 0; i < found_.size(); ++i) {
       const Rates& rates = clusters_[splits_[i].cluster].rates;
       const Found& found = found_[i];
       result.tried += found.tried;
       result.fitting += found.fitting;
-      const auto candidate = [&](const Hit& hit) {
-        return CandidateOf(found.layers[hit.layer], hit.stages, hit.variant, rates);
-      };
-      for (const Hit& hit : found.best) result.best.push_back(candidate(hit));
-      for (const Hit& hit : found.front) front.push_back(candidate(hit));
+      for (const Hit& hit : found.best)
+        result.best.push_back(CandidateOf(found.layers[hit.layer], hit.stages, hit.variant, rates));
       for (const Candidate& one : found.nearest)
         if (result.nearest.empty() || LackOf(one) < LackOf(result.nearest[0])) result.nearest = {one};
       KeepBest(result.best);
     }
     if (result.fitting > 0) result.nearest.clear();
+    std::vector<Candidate> front;
+    for (size_t cluster = 0; cluster < clusters_.size(); ++cluster) AddFront(cluster, front);
     result.pareto = FrontOfAll(std::move(front));
     return result;
   }
 
  private:
+  // Of one cluster, where money is time: most of what splits have is beaten by others', and need not be predicted.
+  void AddFront(size_t cluster, std::vector<Candidate>& front) const {
+    std::vector<std::pair<const Hit*, const Found*>> all;
+    for (size_t i = 0; i < found_.size(); ++i)
+      if (splits_[i].cluster == cluster)
+        for (const Hit& hit : found_[i].front) all.emplace_back(&hit, &found_[i]);
+    std::ranges::stable_sort(all, {}, [](const auto& one) { return std::pair(one.first->seconds, one.first->bytes); });
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [hit, found] : all) {
+      if (hit->bytes >= least) continue;
+      least = hit->bytes;
+      front.push_back(CandidateOf(found->layers[hit->layer], hit->stages, hit->variant, clusters_[cluster].rates));
+    }
+  }
+
   void KeepBest(std::vector<Candidate>& best) const {
     std::ranges::stable_sort(best, {}, [&](const Candidate& one) { return ValueOf(one, options_.objective); });
     if (best.size() > options_.keep) best.erase(best.begin() + std::ptrdiff_t(options_.keep), best.end());

@@ -53,8 +53,8 @@ struct Cluster {
 
 struct SearchResult {
   std::vector<Candidate> best;  // that fit, the best first
-  // Of those that fit, each that no other beats in time, memory and money; by time. Money: accelerators x time, where a
-  // machine has no price.
+  // Of those that fit, each that no other beats in time, memory and money; by time. Any number of layers may be
+  // computed again, but in a whole space. Money: accelerators x time, where a machine has no price.
   std::vector<Candidate> pareto;
   int64_t tried = 0, fitting = 0;  // as needed is not tried where none is needed
   std::vector<Candidate> nearest;  // where none fits: one, that which needs least of what there is

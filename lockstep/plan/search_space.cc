@@ -44,13 +44,13 @@ std::vector<TokenSplit> TokenSplitsOf(const Workload& w, const SearchSpace& spac
 void AddMemory(const Workload& w, const SearchSpace& space, Variant variant, std::vector<Variant>& all) {
   for (const int zero : ZerosOf(w, space)) {
     variant.zero = zero;
-    for (const Recompute recompute :
-         {Recompute::kNone, Recompute::kSelective, Recompute::kAsNeeded, Recompute::kFull}) {
-      if (recompute == Recompute::kSelective && !space.whole) continue;
-      variant.recompute = recompute;
-      for (const Offload offload : space.offloads) {
-        if (offload.weights && !w.CanOffloadWeights(zero)) continue;
-        variant.offload = offload;
+    for (const Offload offload : space.offloads) {
+      if (offload.weights && !w.CanOffloadWeights(zero)) continue;
+      variant.offload = offload;
+      for (const Recompute recompute :
+           {Recompute::kNone, Recompute::kSelective, Recompute::kAsNeeded, Recompute::kFull}) {
+        if (recompute == Recompute::kSelective && !space.whole) continue;
+        variant.recompute = recompute;
         all.push_back(variant);
       }
     }

@@ -39,8 +39,8 @@ struct UnevenStages {
 std::vector<UnevenStages> UnevenStagesOf(const Workload& split, const SearchSpace& space);
 // The layers of each stage.
 std::vector<int> ListOf(const UnevenStages& stages, int pp);
-// The rest, in groups that need the same memory: the last two members of a variant are left as they are. `uneven`: of
-// stages that differ.
+// The rest, in groups that need the same memory: the last two members of a variant are left as they are. Those that
+// differ in recomputation alone follow each other, from none to all. `uneven`: of stages that differ.
 std::vector<Variant> VariantsOf(const Workload& layer, const SearchSpace& space, bool uneven);
 
 }  // namespace lockstep::plan

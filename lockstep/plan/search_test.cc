@@ -6,6 +6,7 @@
 
 #include "lockstep/plan/fit.h"
 #include "lockstep/plan/layout.h"
+#include "lockstep/plan/schedule.h"
 #include "lockstep/plan/test_workload.h"
 
 namespace lockstep::plan {
@@ -56,6 +57,59 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
     EXPECT_GT(result.pareto[i].step.total().value, result.pareto[i - 1].step.total().value);
   }
   EXPECT_DOUBLE_EQ(result.pareto.front().step.total().value, best);
+}
+
+// With all stages alike, and every other way to give the first and the last up to eight layers fewer than the rest.
+template <typename Visit>
+void EachOfStages(Workload w, const Visit& visit) {
+  if (w.layers % w.pp == 0) visit(w);
+  if (w.pp == 1 || w.chunks > 1 || w.schedule == Schedule::kDualPipe) return;
+  for (int first = 1; first < w.layers; ++first)
+    for (int last = 1; first + last <= w.layers; ++last) {
+      const int between = w.layers - first - last, most = std::max(first, last), stages = w.pp - 2;
+      if (stages == 0 ? between > 0 : between % stages != 0 || between / stages < most) continue;
+      const int middle = stages == 0 ? most : between / stages;
+      if (middle - std::min(first, last) > 8 || (first == middle && last == middle)) continue;
+      w.stage_layers.assign(size_t(w.pp), middle);
+      w.stage_layers.front() = first, w.stage_layers.back() = last;
+      visit(w);
+    }
+}
+
+// Written apart from the search, too: with every number of layers that are computed again, none that is on it is
+// beaten, and none that no other beats is left out.
+TEST(Search, TheFrontIsThatOfAll) {
+  Workload base = Base();
+  base.accelerators = 8, base.global_batch = 16, base.layers = 12;
+  std::vector<std::pair<double, double>> all;
+  for (const int tp : {1, 2, 4, 8})
+    for (const int pp : {1, 2, 4, 8})
+      for (const int cp : {1, 2, 4, 8})
+        for (const int microbatch : {1, 2, 4, 8, 16})
+          for (const int chunks : {1, 2, 3, 4, 6, 12}) {
+            Workload w = base;
+            w.tp = tp, w.pp = pp, w.cp = cp, w.microbatch = microbatch, w.chunks = chunks, w.zero = 1;
+            w.sequence_parallel = tp > 1, w.dp = 8 / (tp * pp * cp);
+            if (!w.Validate().ok() || w.global_batch % (w.dp * microbatch) != 0 || w.layers / pp % chunks != 0)
+              continue;
+            if (!CanRun(VariantOf(w), pp, w.Microbatches())) continue;
+            EachOfStages(w, [&](Workload one) {
+              for (one.zero = 1; one.zero <= (pp == 1 && w.dp * cp > 1 ? 3 : 1); one.zero += 2)
+                for (int again = 0; again <= w.layers; again += chunks) {
+                  one.recompute = again > 0 ? Recompute::kFull : Recompute::kNone, one.recomputed_layers = again;
+                  const MemoryUse use = PredictMemory(one);
+                  if (use.Fits(one.machine)) all.emplace_back(PredictStep(one, Rates{}).total().value, use.total());
+                }
+            });
+          }
+  std::ranges::sort(all);
+  std::vector<std::pair<double, double>> front, found;
+  for (const auto& one : all)
+    if (front.empty() || one.second < front.back().second) front.push_back(one);
+  for (const Candidate& one : SearchOne(base, {}).pareto)
+    found.emplace_back(one.step.total().value, one.memory.total());
+  EXPECT_GT(front.size(), 10U);
+  EXPECT_EQ(found, front);
 }
 
 // Seven ranks would have parts of the four heads of keys and values.
@@ -142,23 +196,6 @@ void EachOfWhole(Workload w, const Visit& visit) {
         }
       }
   }
-}
-
-// With all stages alike, and every other way to give the first and the last up to eight layers fewer than the rest.
-template <typename Visit>
-void EachOfStages(Workload w, const Visit& visit) {
-  if (w.layers % w.pp == 0) visit(w);
-  if (w.pp == 1 || w.chunks > 1 || w.schedule == Schedule::kDualPipe) return;
-  for (int first = 1; first < w.layers; ++first)
-    for (int last = 1; first + last <= w.layers; ++last) {
-      const int between = w.layers - first - last, most = std::max(first, last), stages = w.pp - 2;
-      if (stages == 0 ? between > 0 : between % stages != 0 || between / stages < most) continue;
-      const int middle = stages == 0 ? most : between / stages;
-      if (middle - std::min(first, last) > 8 || (first == middle && last == middle)) continue;
-      w.stage_layers.assign(size_t(w.pp), middle);
-      w.stage_layers.front() = first, w.stage_layers.back() = last;
-      visit(w);
-    }
 }
 
 // Of a mixture, experts over those ranks that have tokens of their own.

@@ -234,10 +234,11 @@ double Bubble(const StepTerms& t, const Pipeline& p, const Variant& v) {
 // What a backward pass hides of the communication between replicas: a share of it with its waits for the host's link,
 // without what is computed again.
 double HiddenData(const StepTerms& t, const Variant& v, const Added& added) {
+  if (!v.hides_data) return 0;
   const Load load = MostTrained(t, v);
   const double passes = (load.layers - load.frozen) * t.trained_backward + (load.frozen - load.below) * t.trained.input;
   const double waits = load.again * added.back_again + load.other() * added.back_other;
-  return v.hides_data ? t.data_hidden * (passes + waits) : 0;
+  return t.data_hidden * (passes + waits);
 }
 
 // What a step shows of the communication between replicas: beside the last backward pass, in which the first layers'
