@@ -197,12 +197,13 @@ bool IsEven(const OfKind& one, const Kinds& communicators) {
 // or none that comes within what a step may take.
 const OfKind* SmallOf(const Kinds& kinds, const OfKind& even) {
   constexpr Seconds kLongStep{60};
-  const OfKind* found = nullptr;
-  for (const auto& [kind, own] : kinds)
-    if (!own.carries && own.count >= static_cast<int64_t>(JobSteps::kFewest) &&
-        own.rest_ns <= ToNanos(kLongStep).value && (found == nullptr || own.rest_ns < found->rest_ns))
-      found = &own;
-  return found != nullptr && found->rest_ns >= 2 * even.rest_ns ? found : nullptr;
+  const Kinds::value_type* found = nullptr;
+  const auto order = [](const Kinds::value_type& one) { return std::pair{one.second.rest_ns, one.first}; };
+  for (const auto& one : kinds)
+    if (!one.second.carries && one.second.count >= static_cast<int64_t>(JobSteps::kFewest) &&
+        one.second.rest_ns <= ToNanos(kLongStep).value && (found == nullptr || order(one) < order(*found)))
+      found = &one;
+  return found != nullptr && found->second.rest_ns >= 2 * even.rest_ns ? &found->second : nullptr;
 }
 
 }  // namespace
