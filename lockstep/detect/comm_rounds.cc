@@ -40,8 +40,8 @@ std::vector<Round> Collect(const CommLog& log, const Collectives& collectives) {
       round.began_ns = op.created_ns;
     }
     round.began_ns = std::min(round.began_ns, op.created_ns);
-    if (round.parts.capacity() == 0) continue;
     round.bytes = std::max(round.bytes, op.bytes);
+    if (round.parts.capacity() == 0) continue;
     round.ring = round.ring || op.ring;
     after_long[collectives.of(i)] += op.after_long;
     round.parts.push_back({op.rank, op.created_ns, op.created_ns + op.duration_ns, op.alone_ns});
@@ -96,15 +96,20 @@ std::vector<Stretch> StretchesOf(const std::vector<Round>& rounds) {
   return stretches;
 }
 
-JobSteps StepsOf(const CommLog& log, const std::vector<Round>& rounds) {
+// Of a collective too few of whose records are left to judge it, when it began tells as well.
+Met MetIn(const Round& round) {
+  int64_t end_ns = round.began_ns;
+  for (const Part& part : round.parts) end_ns = std::max(end_ns, part.left_ns);
+  return {round.communicator, round.sequence, round.function, end_ns, round.bytes, round.stands_for};
+}
+
+// In the time in which rounds can be judged. `end_ns` of these is known.
+JobSteps StepsOf(const CommLog& log, std::vector<Met> met, const Rounds& rounds) {
   if (!log.step_ends_ns.empty()) return {.ends_ns = log.step_ends_ns, .usual_ns = log.step_ns};
-  std::vector<Met> all;
-  all.reserve(rounds.size());
-  for (const Round& round : rounds) {
-    const int64_t end_ns = std::ranges::max(round.parts, {}, &Part::left_ns).left_ns;
-    all.push_back({round.communicator, round.function, end_ns, round.bytes, round.stands_for});
-  }
-  return FindJobSteps(std::move(all));
+  if (rounds.all.empty()) return {};
+  std::erase_if(met,
+                [&](const Met& one) { return one.end_ns < rounds.all.front().began_ns || one.end_ns > rounds.end_ns; });
+  return FindJobSteps(std::move(met));
 }
 
 // By communicator: from the first of the newest rounds to the last. Of one that has none, all since they began.
@@ -142,13 +147,16 @@ Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds) {
   LeaveOutBefore(in_order, of_collectives);
   LeaveOutBefore(std::views::reverse(in_order), of_collectives);
   Rounds rounds;
-  for (const uint32_t one : in_order)
+  std::vector<Met> met;
+  for (const uint32_t one : in_order) {
+    if (of_collectives[one].began_ns >= 0) met.push_back(MetIn(of_collectives[one]));
     if (!of_collectives[one].parts.empty()) rounds.all.push_back(std::move(of_collectives[one]));
+  }
   std::stable_sort(rounds.all.begin(), rounds.all.end(),
                    [](const Round& a, const Round& b) { return a.began_ns < b.began_ns; });
   for (const Round& round : rounds.all)
     for (const Part& part : round.parts) rounds.end_ns = std::max(rounds.end_ns, part.left_ns);
-  rounds.steps = StepsOf(log, rounds.all);
+  rounds.steps = StepsOf(log, std::move(met), rounds);
   const LookBack back = LookBackTo(StretchesOf(rounds.all), log.reported.size());
   rounds.share =
       std::min(back.share, static_cast<double>(rounds.steps.size()) / static_cast<double>(JobSteps::kWanted));

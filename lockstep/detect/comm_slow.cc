@@ -76,6 +76,7 @@ std::string TooShort(const Rounds& rounds, const Known& known) {
         "whether they are slow can't be told",
         known.hardly.size(), known.hardly.front());
   if (rounds.share >= 1) return "";
+  if (rounds.share <= 0) return "no step of the job is known: whether anybody is slow can't be told";
   const double seconds = ToSeconds(Nanos{rounds.length_ns()}).value;
   return fmt::format(
       "collectives of {:.0f} s: ranks are by themselves for so long between two that whether anybody is "
@@ -98,17 +99,17 @@ bool IsAnySlow(const std::vector<incident::Finding>& findings, const std::set<in
 // none of its own a group may be slow by that rank's doing, and is not named.
 SlownessVerdict SlowRanksOrGroups(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds) {
   auto [groups, too_few] = FindSlowGroups(log, rounds, thresholds);
-  std::vector<incident::Finding> ranks = FindSlowRanks(log, rounds, thresholds, {});
-  if (IsAnySlow(ranks)) {
-    std::erase_if(groups, [&](const SlowGroup& group) { return !IsAnySlow(ranks, &group.ranks); });
+  SlowRanks ranks = FindSlowRanks(log, rounds, thresholds, {});
+  if (IsAnySlow(ranks.findings)) {
+    std::erase_if(groups, [&](const SlowGroup& group) { return !IsAnySlow(ranks.findings, &group.ranks); });
     std::vector<std::set<int>> members;
     for (const SlowGroup& group : groups) members.push_back(group.ranks);
     if (!groups.empty()) ranks = FindSlowRanks(log, rounds, thresholds, members);
   }
   std::vector<incident::Finding> findings;
   for (SlowGroup& group : groups) findings.push_back(std::move(group.finding));
-  std::ranges::move(ranks, std::back_inserter(findings));
-  return {std::move(findings), std::move(too_few)};
+  std::ranges::move(ranks.findings, std::back_inserter(findings));
+  return {std::move(findings), too_few.empty() ? std::move(ranks.by_chance) : std::move(too_few)};
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace lockstep::detect {
 // A collective, as one of those that took part, or all, saw it end.
 struct Met {
   uint32_t communicator;
+  int64_t number = 0;  // among the collectives of its communicator, whatever is lost of these
   uint32_t function = 0;
   int64_t end_ns;
   uint64_t bytes = 0;  // that one of them sent
@@ -33,12 +34,11 @@ struct JobSteps {
 };
 
 // A step is what lies between two collectives, or bursts of them, of the communicator that rests for longest between
-// them: gradients are reduced once in a step, by whomever tokens or parameters are exchanged in between. Where all is
-// exchanged in one, as where parameters are sharded (FSDP, ZeRO-3), it is the kind of its collectives that rests for
-// longest, by function and size: what belongs to no layer is reduced once in a microbatch. What carries next to
-// nothing tells of steps only where all else comes evenly, as within one replica alone: a norm that all agree on once
-// in a step, but checkpoints are agreed on, too, and losses logged. Where all collectives are alike a step looks as
-// short as what lies between two of them.
+// them: gradients are reduced once in a step, by whomever tokens or parameters are exchanged in between. One that
+// carries next to nothing, as one in which a checkpoint is agreed on, tells of no steps. Where all is exchanged in one,
+// as where parameters are sharded (FSDP, ZeRO-3), it is what comes again after so many of its collectives, the same
+// number each time: of those by function and size the most frequent. Where no kind does, and they come without a rest,
+// a step looks as short as what lies between two of them.
 //
 // Cost: that of sorting `all`.
 JobSteps FindJobSteps(std::vector<Met> all);

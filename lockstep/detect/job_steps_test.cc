@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 namespace lockstep::detect {
 namespace {
 
@@ -54,6 +56,14 @@ TEST(JobSteps, ReachBackForAsLongAsTheyAreTold) {
   EXPECT_THAT(FindJobSteps(all).ends_ns, ElementsAre(95, 195, 295, 395, 495, 595, 695, 795));
 }
 
+// As each communicator counts them.
+std::vector<Met> Numbered(std::vector<Met> all) {
+  std::ranges::stable_sort(all, {}, &Met::end_ns);
+  std::map<uint32_t, int64_t> numbers;
+  for (Met& one : all) one.number = ++numbers[one.communicator];
+  return all;
+}
+
 // Parameters are sharded in 8 layers: gathered before each, forward and backward, and gradients reduced behind it.
 std::vector<Met> Sharded(int64_t steps, uint64_t others = 32) {
   enum : uint32_t { kGather, kReduce, kNorm };
@@ -63,7 +73,7 @@ std::vector<Met> Sharded(int64_t steps, uint64_t others = 32) {
       all.push_back({.communicator = 0, .function = function, .end_ns = begin + at, .bytes = bytes});
     };
     meet(kGather, 0, others);
-    for (int64_t i = 0; i < 8; ++i) meet(kGather, 4 * i, 16);
+    for (int64_t i = 0; i < 8; ++i) meet(kGather, 4 * i + 1, 16);
     for (int64_t i = 0; i < 8; ++i) {
       meet(kGather, 32 + 8 * i, 16);
       meet(kReduce, 39 + 8 * i, 16);
@@ -75,49 +85,54 @@ std::vector<Met> Sharded(int64_t steps, uint64_t others = 32) {
 }
 
 TEST(JobSteps, LieBetweenWhatBelongsToNoLayerWhereParametersAreSharded) {
-  const JobSteps steps = FindJobSteps(Sharded(6));
+  const JobSteps steps = FindJobSteps(Numbered(Sharded(6)));
   EXPECT_EQ(steps.size(), 5u) << "and parts of two";
   EXPECT_EQ(steps.usual_ns, 100);
-  EXPECT_EQ(FindJobSteps(Sharded(6, 16)).size(), 5u) << "as large as layers: while gathers alone go on";
+  EXPECT_EQ(FindJobSteps(Numbered(Sharded(6, 16))).size(), 6u) << "as large as layers: between norms";
+}
+
+// All parameters are broadcast at the start, and gathered for a checkpoint in each tenth step.
+TEST(JobSteps, AreNotWhatLiesBetweenWhatComesRarely) {
+  std::vector<Met> sharded = Sharded(60);
+  sharded.push_back({.communicator = 0, .function = 3, .end_ns = 1, .bytes = 500});
+  for (int64_t at = 98; at < 6000; at += 1000)
+    sharded.push_back({.communicator = 0, .function = 4, .end_ns = at, .bytes = 500});
+  EXPECT_EQ(FindJobSteps(Numbered(std::move(sharded))).usual_ns, 100);
+  std::vector<Met> replicas;  // four buckets in a step
+  replicas.push_back({.communicator = 0, .function = 3, .end_ns = 1, .bytes = 1000});
+  for (int64_t step = 0; step < 40; ++step)
+    for (int64_t i = 0; i < 4; ++i) replicas.push_back({.communicator = 0, .end_ns = 100 * step + 50 + i, .bytes = 25});
+  EXPECT_EQ(FindJobSteps(Numbered(std::move(replicas))).usual_ns, 100);
 }
 
 TEST(JobSteps, LieBetweenForwardPassesWhereGradientsAreReducedMeanwhile) {
   std::vector<Met> all;
   for (int64_t step = 0; step < 6; ++step)
     for (int64_t i = 0; i < 60; ++i) all.push_back({.communicator = 0, .end_ns = 100 * step + 40 + i, .bytes = 25});
-  EXPECT_EQ(FindJobSteps(all).size(), 5u) << "the first bucket's end begins the first";
+  EXPECT_EQ(FindJobSteps(Numbered(std::move(all))).size(), 5u) << "the first bucket's end begins the first";
 }
 
-// Tokens go to experts, each time others: none of the sizes that come up once ends steps.
-TEST(JobSteps, AreNotWhatLiesBetweenSizesThatHardlyComeAgain) {
-  std::vector<Met> all = Job(6);
-  for (Met& one : all)
-    if (one.communicator == 0) one.bytes = 1000 + static_cast<uint64_t>(one.end_ns * 7919 % 997);
-  EXPECT_EQ(FindJobSteps(all).size(), 6u);
-  std::erase_if(all, [](const Met& one) { return one.communicator == 1; });
-  EXPECT_GE(FindJobSteps(all).size(), 6u);
-}
-
-// One replica: its tensor-parallel ranks meet evenly, and once in a step all agree on a norm; on a checkpoint, rarely.
-TEST(JobSteps, LieBetweenNormsWhereAllElseComesEvenly) {
-  std::vector<Met> all;
-  for (int64_t at = 0; at < 4000; at += 10) all.push_back({.communicator = 0, .end_ns = at, .bytes = 1 << 20});
-  for (int64_t at = 95; at < 4000; at += 100) all.push_back({.communicator = 1, .end_ns = at, .bytes = 4});
-  for (int64_t at = 96; at < 4000; at += 800) all.push_back({.communicator = 2, .end_ns = at, .bytes = 1});
-  const JobSteps steps = FindJobSteps(all);
-  EXPECT_EQ(steps.size(), 40u);
-  EXPECT_EQ(steps.usual_ns, 100);
-}
-
-// What is reduced once in a step is so by all that come in it.
-TEST(JobSteps, AreNotWhatLiesBetweenLosses) {
-  std::vector<Met> all;
-  for (int64_t at = 95; at < 4000; at += 100) {
-    all.push_back({.communicator = 0, .end_ns = at, .bytes = 1 << 20});
-    all.push_back({.communicator = 0, .function = 1, .end_ns = at + 1, .bytes = 1 << 20});
+// Tokens go to experts, each time others, or sequences are padded to one of a few lengths.
+TEST(JobSteps, AreNotWhatLiesBetweenSizesThatComeByChance) {
+  for (const int64_t sizes : {997, 16}) {
+    std::vector<Met> all = Job(60);
+    for (Met& one : all)
+      if (one.communicator == 0) one.bytes = 1000 + static_cast<uint64_t>(one.end_ns * 7919 % 10'007 % sizes);
+    EXPECT_EQ(FindJobSteps(Numbered(all)).size(), 60u);
+    std::erase_if(all, [](const Met& one) { return one.communicator == 1; });
+    EXPECT_GE(FindJobSteps(Numbered(all)).size(), 60u);
   }
-  for (int64_t at = 96; at < 4000; at += 1000) all.push_back({.communicator = 0, .end_ns = at, .bytes = 4});
-  EXPECT_EQ(FindJobSteps(all).size(), 39u);
+}
+
+TEST(JobSteps, AreNotWhatLiesBetweenLosses) {
+  for (const int buckets : {1, 2}) {
+    std::vector<Met> all;
+    for (int64_t at = 95; at < 8000; at += 100)
+      for (int i = 0; i < buckets; ++i)
+        all.push_back({.communicator = 0, .function = 0, .end_ns = at + i, .bytes = 1000u << i});
+    for (int64_t at = 98; at < 8000; at += 1000) all.push_back({.communicator = 0, .end_ns = at, .bytes = 4});
+    EXPECT_EQ(FindJobSteps(Numbered(all)).usual_ns, 100) << buckets;
+  }
 }
 
 TEST(JobSteps, OfNextToNothing) {

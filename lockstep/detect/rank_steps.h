@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -16,8 +15,9 @@ class RankSteps {
   // `rounds` must outlive this.
   explicit RankSteps(const Rounds& rounds);
 
-  // By how many times what chance makes of the sum of the steps since then, as the rank's own differ, or those of most.
-  // 0: nothing is known of it.
+  // By how many times what chance makes of the sum of the steps since then, as the rank's own differ, or those of the
+  // middle rank: the least of that of steps, of two in a row as one, of four, and so on, for steps as they are found
+  // may be parts of those in which something happens. 0: nothing is known of the rank, or too little.
   double DeviationsOf(int rank, int64_t since_ns) const;
 
  private:
@@ -26,16 +26,17 @@ class RankSteps {
     double beyond_ns = 0, usual_ns = 0;
     bool is_told = false;
   };
+  using Steps = std::vector<Taken>;
 
   size_t StepAt(int64_t ns) const;
   void Add(const Round& round);
-  static size_t Count(std::span<const Taken> steps);
-  static Taken SumOf(std::span<const Taken> steps);
-  static double VarianceOf(std::span<const Taken> steps);
+  static Steps ToldSince(const Steps& all, size_t first);
+  static Steps InPairs(const Steps& steps);
+  static double VarianceOf(const Steps& steps);
 
   const std::vector<int64_t>& ends_ns_;
-  absl::flat_hash_map<int, std::vector<Taken>> of_ranks_;  // by step
-  double usual_variance_ = 0;
+  absl::flat_hash_map<int, Steps> of_ranks_;
+  std::vector<double> usual_variance_;  // of steps, of two as one, ...
 };
 
 }  // namespace lockstep::detect

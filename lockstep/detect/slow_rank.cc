@@ -329,9 +329,8 @@ class DataFindings {
 
 }  // namespace
 
-std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Rounds& rounds,
-                                             const CommThresholds& thresholds,
-                                             const std::vector<std::set<int>>& groups) {
+SlowRanks FindSlowRanks(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds,
+                        const std::vector<std::set<int>>& groups) {
   if (rounds.steps.size() < JobSteps::kFewest) return {};
   ByRank of_ranks = ExcessOfRanks(rounds);
   if (of_ranks.empty()) return {};
@@ -339,7 +338,7 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
   const JobLoss loss(log);
   AddWaits(log, rounds, of_ranks);
   const Spans common = WaitedInCommon(of_ranks);
-  std::vector<incident::Finding> findings = DataFindings(log, rounds, loss, thresholds).Find(of_ranks, common);
+  SlowRanks slow{DataFindings(log, rounds, loss, thresholds).Find(of_ranks, common), ""};
   TakeWaitsOut(common, of_ranks);
   TakeGroupsOut(groups, of_ranks);
   const Spread spread = SpreadOf(of_ranks, whole);
@@ -355,7 +354,13 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
         SinceSpan([&](size_t span) { return excess.alone_ns[span] - excess.longest_ns[span]; }, whole, thresholds);
     if (since == kSpans) continue;
     const int64_t since_ns = rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans);
-    if (steps.DeviationsOf(rank, since_ns) < kBeyondChance) continue;
+    if (steps.DeviationsOf(rank, since_ns) < kBeyondChance) {
+      slow.by_chance = fmt::format(
+          "{:.1f} % of the time rank {} was by itself for longer than the others, in steps that differ so much that it "
+          "may be chance",
+          100 * share, rank);
+      continue;
+    }
     incident::Finding finding;
     finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
     finding.suspects = {incident::SuspectRank(RankId(rank))};
@@ -371,9 +376,8 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
     found.emplace_back(share, std::move(finding));
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  findings.reserve(findings.size() + found.size());
-  for (auto& [share, finding] : found) findings.push_back(std::move(finding));
-  return findings;
+  for (auto& [share, finding] : found) slow.findings.push_back(std::move(finding));
+  return slow;
 }
 
 }  // namespace lockstep::detect

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <set>
+#include <string>
 #include <vector>
 
 #include "lockstep/detect/comm_rounds.h"
@@ -9,10 +10,13 @@
 
 namespace lockstep::detect {
 
-// What is for want of data first. Of a rank of slow `groups` counts what it takes longer for than those. Requires
-// rounds that take some time.
-std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Rounds& rounds,
-                                             const CommThresholds& thresholds,
-                                             const std::vector<std::set<int>>& groups);
+struct SlowRanks {
+  std::vector<incident::Finding> findings;  // what is for want of data first
+  std::string by_chance;                    // who may be slow, or not: its steps differ too much; empty: nobody
+};
+
+// Of a rank of slow `groups` counts what it takes longer for than those. Requires rounds that take some time.
+SlowRanks FindSlowRanks(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds,
+                        const std::vector<std::set<int>>& groups);
 
 }  // namespace lockstep::detect

@@ -41,7 +41,7 @@ JobSteps StepsOf(const trace::CommLog& log) {
   for (const trace::CommOp& op : log.ops) {
     if (!IsLaunch(op)) continue;
     if (rank < 0) rank = op.rank;
-    if (op.rank == rank) all.push_back({op.communicator, op.function, op.created_ns, op.bytes});
+    if (op.rank == rank) all.push_back({op.communicator, op.sequence, op.function, op.created_ns, op.bytes});
   }
   return FindJobSteps(std::move(all));
 }

@@ -95,8 +95,8 @@ struct CommLog {
   std::vector<int> world;                  // ranks that the job has, ascending, where that is told beside communicators
   std::vector<CommOp> ops;
   std::vector<CommTransfer> transfers;
-  // When steps ended, or several in a row, wall time, ascending, and what that takes: of the rank that knows of the
-  // longest, where ranks told that beside their records. Empty: they didn't.
+  // When steps ended, or several in a row, wall time, ascending, and what that takes: of the rank in the middle of
+  // those that told so beside their records. Empty: none did.
   std::vector<int64_t> step_ends_ns;
   int64_t step_ns = 0;
   std::vector<CommCount> counts;

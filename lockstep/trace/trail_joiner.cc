@@ -65,7 +65,7 @@ class Joiner {
     log_.ops.reserve(records);
     log_.transfers.reserve(records);  // what is not used is never touched
     for (const TrailSnapshot& trail : trails_) NoteToldOneOf(trail);
-    for (const TrailSnapshot& trail : trails_) NoteSteps(trail);
+    NoteSteps();
     for (const TrailSnapshot& trail : trails_) NoteBegun(trail);
     for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
     TellElsewhere();
@@ -174,11 +174,18 @@ class Joiner {
     }
   }
 
-  void NoteSteps(const TrailSnapshot& trail) {
-    if (trail.step_ends_ns.empty() || (!log_.step_ends_ns.empty() && trail.step_ns <= log_.step_ns)) return;
-    log_.step_ns = trail.step_ns;
-    log_.step_ends_ns.clear();
-    for (const int64_t end_ns : trail.step_ends_ns) log_.step_ends_ns.push_back(Wall(trail, end_ns));
+  // Of the rank in the middle: one alone may have others.
+  void NoteSteps() {
+    std::vector<const TrailSnapshot*> tell;
+    for (const TrailSnapshot& trail : trails_)
+      if (!trail.step_ends_ns.empty()) tell.push_back(&trail);
+    if (tell.empty()) return;
+    const auto middle = tell.begin() + static_cast<std::ptrdiff_t>(tell.size() / 2);
+    std::ranges::nth_element(tell, middle, {},
+                             [](const TrailSnapshot* one) { return std::pair{one->step_ns, one->origin.rank}; });
+    steps_host_ = (*middle)->host();
+    log_.step_ns = (*middle)->step_ns;
+    for (const int64_t end_ns : (*middle)->step_ends_ns) log_.step_ends_ns.push_back(Wall(**middle, end_ns));
   }
 
   // Members that have fewer of a communicator's collectives tell of more than others do.
@@ -451,6 +458,8 @@ class Joiner {
     const std::vector<ClockOffset> offsets = FitClocks(hosts.size(), EndsOfHosts(of_rank));
     for (CommOp& op : log_.ops)
       op.created_ns += static_cast<int64_t>(offsets[of_rank[static_cast<size_t>(op.rank)]].offset_ns);
+    if (const auto host = hosts.find(steps_host_); host != hosts.end())
+      for (int64_t& end_ns : log_.step_ends_ns) end_ns += static_cast<int64_t>(offsets[host->second].offset_ns);
     for (DataWait& wait : log_.data_waits)
       wait.end_ns += static_cast<int64_t>(offsets[of_rank[static_cast<size_t>(wait.rank)]].offset_ns);
   }
@@ -485,6 +494,7 @@ class Joiner {
 
   const std::vector<TrailSnapshot>& trails_;
   CommLog log_;
+  std::string steps_host_;               // whose clock tells when steps ended
   std::map<uint64_t, Members> members_;  // by the communicator's id
   uint64_t known_ = 0, not_known_ = 0, only_launched_ = 0;
   uint64_t ahead_ = 0,
