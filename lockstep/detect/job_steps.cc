@@ -55,11 +55,11 @@ int64_t AllToldFrom(const std::vector<Met>& all) {
   return (often == all.end() ? all.begin() : often)->end_ns;
 }
 
-// What lies between its collectives from one moment to another, three tenths of that time in stretches at least so
+// What lies between its collectives from one moment to another, a fifth of that time in stretches at least so
 // long, as the forward passes are where gradients are reduced while others are computed. What lies before the first and
 // after the last is a part of one.
 int64_t RestNs(const OfOne& one, int64_t from_ns, int64_t to_ns, const Pause& pause) {
-  constexpr double kLongest = 0.3;
+  constexpr double kLongest = 0.2;
   std::vector<int64_t> rests;
   int64_t before_ns = from_ns;
   for (const int64_t end_ns : one.ends_ns)

@@ -120,7 +120,7 @@ TEST(JobSteps, AreNotWhatLiesBetweenSizesThatComeByChance) {
       if (one.communicator == 0) one.bytes = 1000 + static_cast<uint64_t>(one.end_ns * 7919 % 10'007 % sizes);
     EXPECT_EQ(FindJobSteps(Numbered(all)).size(), 60u);
     std::erase_if(all, [](const Met& one) { return one.communicator == 1; });
-    EXPECT_GE(FindJobSteps(Numbered(all)).size(), 60u);
+    EXPECT_GE(FindJobSteps(Numbered(all)).size(), 59u) << "and parts of two";
   }
 }
 
