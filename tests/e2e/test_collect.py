@@ -182,7 +182,7 @@ class Harmless(CollectTest):
 
     def test_a_full_disk(self):
         folder = tempfile.mkdtemp(prefix="lockstep-e2e-", dir="/tmp")
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
         self.addCleanup(lambda: (subprocess.run(["umount", folder], check=True), os.rmdir(folder)))
         job = Attached(self, "--steps", "3", trails=folder)
         self.assertEqual([0] * 4, job.finish())
