@@ -41,16 +41,25 @@ inline double MedianInPlace(std::vector<double>& values) {
 }
 inline double Median(std::vector<double> values) { return MedianInPlace(values); }
 
-// The value such that half of the sum of all lies in values at least so large. 0 of none, or if all are 0. None is
-// negative. Cost: that of sorting them.
+// The value such that this share of the sum of all lies in values at least so large. 0 of none, or if all are 0. None
+// is negative. Cost: that of sorting them.
+template <typename Number>
+Number LargeByShareOfSum(std::vector<Number> values, double share) {
+  std::sort(values.begin(), values.end(), std::greater());
+  const double wanted = share * static_cast<double>(std::accumulate(values.begin(), values.end(), Number{}));
+  Number up_to{};
+  const auto found = std::find_if(values.begin(), values.end(),
+                                  [&](Number one) { return static_cast<double>(up_to += one) >= wanted; });
+  return found == values.end() ? Number{} : *found;
+}
+
 template <typename Number>
 Number MiddleOfSum(std::vector<Number> values) {
-  std::sort(values.begin(), values.end(), std::greater());
-  const Number sum = std::accumulate(values.begin(), values.end(), Number{});
-  Number up_to{};
-  const auto middle = std::find_if(values.begin(), values.end(), [&](Number one) { return 2 * (up_to += one) >= sum; });
-  return middle == values.end() ? Number{} : *middle;
+  return LargeByShareOfSum(std::move(values), 0.5);
 }
+
+// The standard deviation of a median of many normally distributed values against that of their mean.
+inline constexpr double kMedianSpread = 1.25;
 
 // The standard deviation that normally distributed values would have which lie as far from `middle`: 1.4826 times the
 // lower median distance. A minority that lies anywhere does not change it.

@@ -1,7 +1,6 @@
 #include "lockstep/detect/job_steps.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -46,12 +45,13 @@ Pause FindPause(const std::vector<Met>& all, int64_t from_ns) {
   return pause;
 }
 
+using Communicators = absl::flat_hash_map<uint32_t, OfOne>;
+
 // Of what comes rarely older ones are told live (trace::Thin): all are since one that comes often is.
-int64_t AllToldFrom(const std::vector<Met>& all) {
+int64_t AllToldFrom(const std::vector<Met>& all, const Communicators& communicators) {
   constexpr int64_t kRare = 16;
-  absl::flat_hash_map<uint32_t, int64_t> counts;  // by communicator
-  for (const Met& one : all) counts[one.communicator] += one.stands_for;
-  const auto often = std::ranges::find_if(all, [&](const Met& one) { return counts.at(one.communicator) > kRare; });
+  const auto often =
+      std::ranges::find_if(all, [&](const Met& one) { return communicators.at(one.communicator).count > kRare; });
   return (often == all.end() ? all.begin() : often)->end_ns;
 }
 
@@ -66,12 +66,8 @@ int64_t RestNs(const OfOne& one, int64_t from_ns, int64_t to_ns, const Pause& pa
     if (end_ns > from_ns) rests.push_back(pause.Without(std::exchange(before_ns, end_ns), end_ns));
   if (rests.empty()) return 0;  // it is over, or it is long ago
   rests.push_back(pause.Without(before_ns, to_ns));
-  std::ranges::sort(rests, std::greater());
-  double left_ns = kLongest * static_cast<double>(std::accumulate(rests.begin(), rests.end(), int64_t{0}));
-  return *std::ranges::find_if(rests, [&](int64_t ns) { return (left_ns -= static_cast<double>(ns)) <= 0; });
+  return LargeByShareOfSum(std::move(rests), kLongest);
 }
-
-using Communicators = absl::flat_hash_map<uint32_t, OfOne>;
 
 // Those that rest for nearly as long as the one that does for longest; the first of them is the rarest: it ends steps
 // at the same place in each. There is one at least, as one carries most.
@@ -158,8 +154,6 @@ JobSteps StepsEndedBy(const OfOne& one, int64_t from_ns) {
 JobSteps FindJobSteps(std::vector<Met> all) {
   if (all.empty()) return {};
   std::ranges::sort(all, {}, [](const Met& one) { return std::tuple{one.end_ns, one.communicator, one.number}; });
-  const int64_t to_ns = all.back().end_ns, from_ns = AllToldFrom(all);
-  const Pause pause = FindPause(all, from_ns);
   Communicators communicators;
   absl::flat_hash_map<uint32_t, std::vector<const Met*>> of_communicators;
   for (const Met& one : all) {
@@ -167,9 +161,14 @@ JobSteps FindJobSteps(std::vector<Met> all) {
     OfOne& own = communicators[one.communicator];
     own.ends_ns.push_back(one.end_ns);
     own.count += one.stands_for;
-    if (one.end_ns >= from_ns) own.bytes += static_cast<double>(one.bytes) * static_cast<double>(one.stands_for);
   }
-  for (auto& [communicator, own] : communicators) own.rest_ns = RestNs(own, from_ns, to_ns, pause);
+  const int64_t to_ns = all.back().end_ns, from_ns = AllToldFrom(all, communicators);
+  const Pause pause = FindPause(all, from_ns);
+  for (auto& [communicator, own] : communicators) {
+    for (const Met* one : of_communicators.at(communicator))
+      if (one->end_ns >= from_ns) own.bytes += static_cast<double>(one->bytes) * static_cast<double>(one->stands_for);
+    own.rest_ns = RestNs(own, from_ns, to_ns, pause);
+  }
   const std::vector<uint32_t> longest = LongestResting(communicators);
   OfOne& rarest = communicators.at(longest.front());
   for (const uint32_t one : longest) {

@@ -14,8 +14,7 @@
 namespace lockstep::detect {
 namespace {
 
-constexpr size_t kCandidates = 200;     // for the moment of the change
-constexpr double kMedianSpread = 1.25;  // the standard deviation of a median against that of a mean
+constexpr size_t kCandidates = 200;  // for the moment of the change
 
 // What comes again and again: a collective of the largest communicator. Launches of one member, which tell the period
 // as well as those of all; by sequence.

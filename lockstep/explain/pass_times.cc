@@ -38,8 +38,7 @@ double SpreadOfLanes(const Passes& passes, int dp) {
 }
 
 double ByChance(double spread, size_t lanes) {
-  constexpr double kMedianSpread = 1.25;  // the standard deviation of a median against that of a mean
-  constexpr double kSurely = 4;           // standard deviations
+  constexpr double kSurely = 4;  // standard deviations
   return kSurely * kMedianSpread * spread / std::sqrt(static_cast<double>(lanes));
 }
 

@@ -33,7 +33,6 @@ std::vector<SegmentKind> KindsByTransfers(const RoleForm& form, const std::vecto
 
 UsualTime UsualTimeOf(const std::vector<double>& shares) {
   constexpr size_t kFew = 4;
-  constexpr double kMedianSpread = 1.25;  // the standard deviation of a median against that of a mean
   const double median = Median(shares);
   if (shares.size() < kFew || median <= 0) return {median, std::numeric_limits<double>::infinity()};
   const double spread = RobustDeviation(shares, median) / median;
