@@ -342,7 +342,7 @@ SlowRanks FindSlowRanks(const trace::CommLog& log, const Rounds& rounds, const C
   TakeWaitsOut(common, of_ranks);
   TakeGroupsOut(groups, of_ranks);
   const Spread spread = SpreadOf(of_ranks, whole);
-  const RankSteps steps(rounds);
+  std::optional<RankSteps> steps;  // of hardly any job are they asked for
   std::vector<std::pair<double, incident::Finding>> found;
   for (const auto& [rank, excess] : of_ranks) {
     const double share = ShareOf(excess.sum(), whole) - std::max(0.0, spread.middle);
@@ -354,7 +354,8 @@ SlowRanks FindSlowRanks(const trace::CommLog& log, const Rounds& rounds, const C
         SinceSpan([&](size_t span) { return excess.alone_ns[span] - excess.longest_ns[span]; }, whole, thresholds);
     if (since == kSpans) continue;
     const int64_t since_ns = rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans);
-    if (steps.DeviationsOf(rank, since_ns) < kBeyondChance) {
+    if (!steps) steps.emplace(rounds);
+    if (steps->DeviationsOf(rank, since_ns) < kBeyondChance) {
       slow.by_chance = fmt::format(
           "{:.1f} % of the time rank {} was by itself for longer than the others, in steps that differ so much that it "
           "may be chance",
