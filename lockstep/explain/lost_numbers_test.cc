@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/explain/explained.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/trace/straggler_job.h"
@@ -67,7 +68,7 @@ Explained Of(const Case& one) {
   return Explained(BuildStragglerJob(sink.TakeRows(), meta).value());
 }
 
-std::string NotesOf(const Json& report) { return report.contains("notes") ? report["notes"].dump() : "[]"; }
+std::string NotesOf(const Json& report) { return report.contains("notes") ? OneLine(report["notes"]) : "[]"; }
 
 Json ExpectNobody(const Case& one) {
   Json report = Of(one).report();

@@ -161,8 +161,6 @@ class Worker {
   std::vector<double> slowness_;  // by lane
 };
 
-}  // namespace
-
 // Of segments that are taken for alike and are not, all ranks of a stage would take longer than what is usual of them,
 // which no more than half can: then those are slow that take longer than the others.
 void LeaveOutAllOfAStage(std::vector<std::vector<std::optional<SlowLanes>>>& slow, size_t stage) {
@@ -173,6 +171,8 @@ void LeaveOutAllOfAStage(std::vector<std::vector<std::optional<SlowLanes>>>& slo
   for (size_t dp = 0; dp < slow.size(); ++dp)
     if (slowest[dp] > 1 && slowest[dp] < kSlower * usual) slow[dp][stage].reset();
 }
+
+}  // namespace
 
 SlowWorkers::SlowWorkers(const Passes& passes)
     : usual_spread_(passes.job().pp == 1 ? SpreadOfLanes(passes) : 0), slow_(static_cast<size_t>(passes.job().dp)) {

@@ -173,24 +173,25 @@ absl::Status TakeMpt(const Json& config, const std::string& path, Sizes& size, W
   const Json& attention = At(config, "attn_config");
   const Json& kind = At(attention, "attn_type");
   if (!attention.is_null() && !attention.is_object())
-    return InvalidArgument("{}: \"attn_config\" is {}; expected an object", path, attention.dump());
+    return InvalidArgument("{}: \"attn_config\" is {}; expected an object", path, OneLine(attention));
   Sizes own(attention);
   if (kind == "multiquery_attention") {
     w.kv_heads = 1;
   } else if (kind == "grouped_query_attention") {
     w.kv_heads = own({"kv_n_heads"});
     if (own.wrong().empty() && w.kv_heads == 0)
-      return InvalidArgument("{}: attn_config: \"attn_type\" is {}, but there is no \"kv_n_heads\"", path, kind.dump());
+      return InvalidArgument("{}: attn_config: \"attn_type\" is {}, but there is no \"kv_n_heads\"", path,
+                             OneLine(kind));
   } else if (!kind.is_null() && kind != "multihead_attention") {
     return InvalidArgument(
         "{}: attn_config: \"attn_type\" is {}; expected multihead_attention, multiquery_attention or "
         "grouped_query_attention",
-        path, kind.dump());
+        path, OneLine(kind));
   }
   if (!own.wrong().empty()) return InvalidArgument("{}: attn_config: {}", path, own.wrong());
   if (const Json& window = At(attention, "sliding_window_size"); !window.is_null() && window != -1)
     return InvalidArgument("{}: attn_config: \"sliding_window_size\" is {}, of which nothing is known here", path,
-                           window.dump());
+                           OneLine(window));
   const int64_t width = int64_t{w.hidden} * size({"expansion_ratio"});
   if (width >= kMostSize) return InvalidArgument("{}: \"expansion_ratio\" makes an MLP {} wide", path, width);
   if (width > 0) w.ffn = static_cast<int>(width);
