@@ -198,6 +198,8 @@ uint64_t ls_model_read(const struct ls_model* m, float* to) {
     const uint64_t* sequence = &m->head->sequence[generation & 1];
     const uint64_t before = __atomic_load_n(sequence, __ATOMIC_ACQUIRE);
     if (generation == 0 || before & 1) continue;
+    /* Two publications since: whole weights, but of a later one. */
+    if (__atomic_load_n(&m->head->generation, __ATOMIC_RELAXED) != generation) continue;
     copy_words(to, m->buffer[generation & 1], m->head->floats);
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     if (__atomic_load_n(sequence, __ATOMIC_RELAXED) == before) return generation;

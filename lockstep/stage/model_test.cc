@@ -127,6 +127,38 @@ TEST_F(Model, NoReadIsTorn) {
   ls_model_close(trainer);
 }
 
+// A reader may lose its core between the look at which publication is current and the look at its buffer.
+TEST_F(Model, WeightsBelongToTheGenerationTheyAreReadWith) {
+  ls_model* trainer = Open({{1, 1, LS_ACTIVATION_NONE, 0}});
+  const auto publish = [&](float generation) {
+    const float weights[] = {generation, generation};
+    ls_model_publish(trainer, weights, 2);
+  };
+  publish(1);
+  ls_model* solver = Ask();
+  std::jthread publisher([&](const std::stop_token& stop) {
+    for (float generation = 2; !stop.stop_requested() && generation < 1 << 24; ++generation) publish(generation);
+  });
+  std::atomic<int> other = 0, same = 0;
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int read = 0; read < 500'000; ++read) {
+        float seen[2];
+        const uint64_t generation = ls_model_read(solver, seen);
+        if (generation == 0) continue;
+        ++(seen[0] == static_cast<float>(generation) && seen[1] == seen[0] ? same : other);
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(0, other);
+  EXPECT_GT(same, 1000);
+  publisher = {};
+  ls_infer_close(solver);
+  ls_model_close(trainer);
+}
+
 TEST_F(Model, APublisherThatWasKilledLeavesItsLastWeights) {
   const std::vector<ls_dense> layers = {{1, 1, LS_ACTIVATION_NONE, 0}};
   int ready[2];
