@@ -47,9 +47,10 @@ class PostgresJournalTest : public testing::Test {
     return false;
   }
   static PostgresSession::Answer Ask(const std::string& sql, const std::vector<std::string>& parameters = {}) {
-    auto session = PostgresSession::Open(server_->url(), "the test", Seconds{5});
+    constexpr Seconds kPatience{60};  // beside other tests 60,000 rows take their time
+    auto session = PostgresSession::Open(server_->url(), "the test", kPatience);
     EXPECT_TRUE(session.ok()) << session.status();
-    auto answer = (*session)->Query(sql, parameters, Seconds{5});
+    auto answer = (*session)->Query(sql, parameters, kPatience);
     EXPECT_TRUE(answer.ok()) << answer.status();
     return answer.value_or(PostgresSession::Answer{});
   }
