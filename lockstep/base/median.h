@@ -68,4 +68,20 @@ inline double RobustDeviation(std::vector<double> values, double middle) {
   return 1.4826 * LowerMedian(std::move(values));
 }
 
+// By how much each is above the middle of the others: of two, one is above by as much as the other is below; of one
+// alone nothing is.
+inline std::vector<double> AboveOthers(const std::vector<double>& values) {
+  if (values.size() < 2) return std::vector<double>(values.size());
+  std::vector<double> sorted = values;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t others = values.size() - 1;
+  std::vector<double> above;
+  for (const double value : values) {
+    const auto own = static_cast<size_t>(std::lower_bound(sorted.begin(), sorted.end(), value) - sorted.begin());
+    const auto other = [&](size_t place) { return sorted[place + (place >= own)]; };
+    above.push_back(value - (other((others - 1) / 2) + other(others / 2)) / 2);
+  }
+  return above;
+}
+
 }  // namespace lockstep

@@ -489,7 +489,10 @@ CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresho
   CommDiagnosis diagnosis = FindHangs(log, thresholds);
   if (!diagnosis.findings.empty() && !log.moving) return diagnosis;
   auto [findings, too_short] = JudgeSlowness(log, thresholds);
-  if (findings.empty()) findings = FindTrend(log, thresholds);
+  if (findings.empty()) {
+    findings = FindTrend(log, thresholds);
+    if (!findings.empty() && !too_short.empty()) findings.front().evidence.push_back(too_short);
+  }
   std::erase_if(diagnosis.findings, [&](const Finding& hang) { return IsExplained(hang, findings); });
   diagnosis.findings.insert(diagnosis.findings.begin(), findings.begin(), findings.end());
   if (!diagnosis.findings.empty()) return diagnosis;

@@ -97,10 +97,11 @@ std::vector<Stretch> StretchesOf(const std::vector<Round>& rounds) {
 }
 
 // Of a collective too few of whose records are left to judge it, when it began tells as well.
-Met MetIn(const Round& round) {
+Met MetIn(const Round& round, const std::vector<Moves>& moves) {
   int64_t end_ns = round.began_ns;
   for (const Part& part : round.parts) end_ns = std::max(end_ns, part.left_ns);
-  return {round.communicator, round.sequence, round.function, end_ns, round.bytes, round.stands_for};
+  return {round.communicator, round.sequence,  round.function, moves[round.function], end_ns,
+          round.bytes,        round.stands_for};
 }
 
 // In the time in which rounds can be judged. `end_ns` of these is known.
@@ -147,9 +148,11 @@ Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds) {
   LeaveOutBefore(in_order, of_collectives);
   LeaveOutBefore(std::views::reverse(in_order), of_collectives);
   Rounds rounds;
+  std::vector<Moves> moves;  // by function
+  for (const std::string& function : log.functions) moves.push_back(MovesOf(function));
   std::vector<Met> met;
   for (const uint32_t one : in_order) {
-    if (of_collectives[one].began_ns >= 0) met.push_back(MetIn(of_collectives[one]));
+    if (of_collectives[one].began_ns >= 0) met.push_back(MetIn(of_collectives[one], moves));
     if (!of_collectives[one].parts.empty()) rounds.all.push_back(std::move(of_collectives[one]));
   }
   std::stable_sort(rounds.all.begin(), rounds.all.end(),

@@ -109,7 +109,7 @@ SlownessVerdict SlowRanksOrGroups(const trace::CommLog& log, const Rounds& round
   std::vector<incident::Finding> findings;
   for (SlowGroup& group : groups) findings.push_back(std::move(group.finding));
   std::ranges::move(ranks.findings, std::back_inserter(findings));
-  return {std::move(findings), too_few.empty() ? std::move(ranks.by_chance) : std::move(too_few)};
+  return {std::move(findings), too_few.empty() ? std::move(ranks.unsure) : std::move(too_few)};
 }
 
 }  // namespace

@@ -3,49 +3,61 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "lockstep/base/median.h"
 
 namespace lockstep::detect {
 namespace {
 
 constexpr double kNearly = 0.8;
+constexpr double kNextToNothing = 0.001;  // of what the one carries that carries most
+constexpr size_t kOften = JobSteps::kFewest + 1;
+// So many microbatches in a step, at the most: what comes once in more is something else.
+constexpr int64_t kMicrobatches = 32;
 
-struct OfOne {  // communicator, or kind of its collectives
+double BytesOf(const Met& one) { return static_cast<double>(one.bytes) * static_cast<double>(one.stands_for); }
+
+// Collectives, by end, that end steps, or may.
+struct Marks {
   std::vector<int64_t> ends_ns;
-  double bytes = 0;  // since all are told
-  int64_t count = 0, rest_ns = 0;
+  int64_t period_ns = 0;  // 0: none is known
+  int64_t count = 0;
+  bool is_proven = false;  // by numbers
 };
 
-// The longest time in which nothing at all ends. It counts as the second longest: what came up once, as a pause, sets
-// no scale.
-struct Pause {
-  int64_t end_ns = 0, beyond_ns = 0;
+struct OfKind {
+  std::vector<const Met*> all;
+  double bytes = 0;
+  int64_t rested_ns = 0;  // since the collective of the communicator before each
+  bool carries = false;   // something
+};
 
-  int64_t Without(int64_t from_ns, int64_t to_ns) const {
-    return to_ns - from_ns - (from_ns < end_ns && end_ns <= to_ns ? beyond_ns : 0);
+struct OfCommunicator {
+  std::vector<const Met*> all;
+  std::map<std::pair<uint32_t, uint64_t>, OfKind> kinds;  // by function and bytes; since all are told
+  double bytes = 0;                                       // so
+  int64_t count = 0;
+  bool carries = false;  // as one, and each of its kinds that does
+
+  void Weigh() {
+    double most = 0;
+    for (const auto& [key, kind] : kinds) most = std::max(most, kind.bytes);
+    for (auto& [key, kind] : kinds) kind.carries = kind.bytes >= kNextToNothing * most;
+  }
+  // Whether its kind does; of what came before all are told too.
+  bool Carries(const Met& one) const {
+    const auto kind = kinds.find({one.function, one.bytes});
+    return kind == kinds.end() || kind->second.carries;
   }
 };
 
-// `all` by end.
-Pause FindPause(const std::vector<Met>& all, int64_t from_ns) {
-  Pause pause;
-  int64_t longest_ns = 0, second_ns = 0, before_ns = from_ns;
-  for (const Met& one : all) {
-    if (one.end_ns <= from_ns) continue;
-    const int64_t ns = one.end_ns - std::exchange(before_ns, one.end_ns);
-    second_ns = std::max(second_ns, std::min(ns, longest_ns));
-    if (ns > longest_ns) pause.end_ns = one.end_ns;
-    longest_ns = std::max(longest_ns, ns);
-  }
-  if (second_ns > 0) pause.beyond_ns = longest_ns - second_ns;
-  return pause;
-}
-
-using Communicators = absl::flat_hash_map<uint32_t, OfOne>;
+using Communicators = absl::btree_map<uint32_t, OfCommunicator>;
 
 // Of what comes rarely older ones are told live (trace::Thin): all are since one that comes often is.
 int64_t AllToldFrom(const std::vector<Met>& all, const Communicators& communicators) {
@@ -55,92 +67,245 @@ int64_t AllToldFrom(const std::vector<Met>& all, const Communicators& communicat
   return (often == all.end() ? all.begin() : often)->end_ns;
 }
 
-// What lies between its collectives from one moment to another, a fifth of that time in stretches at least so
-// long, as the forward passes are where gradients are reduced while others are computed. What lies before the first and
-// after the last is a part of one.
-int64_t RestNs(const OfOne& one, int64_t from_ns, int64_t to_ns, const Pause& pause) {
-  constexpr double kLongest = 0.2;
-  std::vector<int64_t> rests;
-  int64_t before_ns = from_ns;
-  for (const int64_t end_ns : one.ends_ns)
-    if (end_ns > from_ns) rests.push_back(pause.Without(std::exchange(before_ns, end_ns), end_ns));
-  if (rests.empty()) return 0;  // it is over, or it is long ago
-  rests.push_back(pause.Without(before_ns, to_ns));
-  return LargeByShareOfSum(std::move(rests), kLongest);
-}
-
-// Those that rest for nearly as long as the one that does for longest; the first of them is the rarest: it ends steps
-// at the same place in each. There is one at least, as one carries most.
-std::vector<uint32_t> LongestResting(const Communicators& communicators) {
-  constexpr double kNextToNothing = 0.001;  // of what the one carries that carries most
+Communicators CommunicatorsOf(const std::vector<Met>& all, int64_t& from_ns) {
+  Communicators communicators;
+  for (const Met& one : all) {
+    OfCommunicator& own = communicators[one.communicator];
+    own.all.push_back(&one);
+    own.count += one.stands_for;
+  }
+  from_ns = AllToldFrom(all, communicators);
   double most_bytes = 0;
-  for (const auto& [communicator, own] : communicators) most_bytes = std::max(most_bytes, own.bytes);
-  const auto carries = [&](const OfOne& own) { return own.bytes >= kNextToNothing * most_bytes; };
-  int64_t longest_ns = 0;
-  for (const auto& [communicator, own] : communicators)
-    if (carries(own)) longest_ns = std::max(longest_ns, own.rest_ns);
-  std::vector<uint32_t> found;
-  for (const auto& [communicator, own] : communicators)
-    if (carries(own) && static_cast<double>(own.rest_ns) >= kNearly * static_cast<double>(longest_ns))
-      found.push_back(communicator);
-  std::ranges::sort(found, {}, [&](uint32_t one) { return std::pair{communicators.at(one).count, one}; });
-  return found;
+  for (auto& [communicator, own] : communicators) {
+    int64_t before_ns = from_ns;
+    for (const Met* one : own.all) {
+      if (one->end_ns < from_ns) continue;
+      OfKind& kind = own.kinds[{one->function, one->bytes}];
+      kind.all.push_back(one);
+      kind.rested_ns += one->end_ns - std::exchange(before_ns, one->end_ns);
+      kind.bytes += BytesOf(*one);
+      own.bytes += BytesOf(*one);
+    }
+    most_bytes = std::max(most_bytes, own.bytes);
+  }
+  for (auto& [communicator, own] : communicators)
+    if ((own.carries = own.bytes >= kNextToNothing * most_bytes)) own.Weigh();
+  return communicators;
 }
 
-using Kind = std::pair<uint32_t, uint64_t>;  // function and bytes
+// Times in which nothing at all ends, and that set no scale: beyond what they count as.
+class Pauses {
+ public:
+  // `all` by end. Longer ones than `longest_ns`; 0: than the second longest, for what came up once is a pause.
+  Pauses(const std::vector<Met>& all, int64_t from_ns, int64_t longest_ns) {
+    std::vector<std::pair<int64_t, int64_t>> silences;  // length and end
+    int64_t before_ns = from_ns;
+    for (const Met& one : all)
+      if (one.end_ns > from_ns) silences.emplace_back(one.end_ns - std::exchange(before_ns, one.end_ns), one.end_ns);
+    if (longest_ns == 0 && silences.size() > 1) {
+      std::vector<std::pair<int64_t, int64_t>> two(2);
+      std::ranges::partial_sort_copy(silences, two, std::greater{});
+      longest_ns = two[1].first;
+    }
+    ends_ns_.push_back(from_ns);
+    beyond_ns_.push_back(0);
+    for (const auto& [ns, end_ns] : silences) {
+      if (longest_ns == 0 || ns <= longest_ns) continue;
+      ends_ns_.push_back(end_ns);
+      beyond_ns_.push_back(beyond_ns_.back() + ns - longest_ns);
+    }
+  }
 
-// Nearly all of the time lies between two that are as many collectives of the communicator apart, or twice or three
-// times as many where some are lost: then how long the former usually take. 0: it doesn't.
-int64_t PeriodOf(const std::vector<const Met*>& kind, int64_t from_ns, int64_t to_ns) {
-  constexpr double kNearlyAll = 0.85;
-  constexpr int64_t kMostTimes = 3;
-  std::map<int64_t, std::vector<int64_t>> rests;  // by distance
+  int64_t Without(int64_t from_ns, int64_t to_ns) const { return to_ns - from_ns - UpTo(to_ns) + UpTo(from_ns); }
+
+ private:
+  int64_t UpTo(int64_t ns) const {
+    const auto after = std::ranges::upper_bound(ends_ns_, ns);
+    return after == ends_ns_.begin() ? 0 : beyond_ns_[static_cast<size_t>(after - ends_ns_.begin()) - 1];
+  }
+
+  std::vector<int64_t> ends_ns_, beyond_ns_;  // the latter: of all up to there
+};
+
+struct Rest {
+  int64_t distance, ns;  // by number, and by time
+};
+
+std::vector<Rest> RestsOf(const std::vector<const Met*>& kind) {
+  std::vector<Rest> rests;
   for (size_t i = 1; i < kind.size(); ++i)
-    rests[kind[i]->number - kind[i - 1]->number].push_back(kind[i]->end_ns - kind[i - 1]->end_ns);
-  const auto sum = [](const std::vector<int64_t>& all) { return std::accumulate(all.begin(), all.end(), int64_t{0}); };
+    rests.push_back({kind[i]->number - kind[i - 1]->number, kind[i]->end_ns - kind[i - 1]->end_ns});
+  return rests;
+}
+
+int64_t MiddleNs(const std::vector<Rest>& rests) {
+  std::vector<int64_t> lengths;
+  lengths.reserve(rests.size());
+  for (const Rest& rest : rests) lengths.push_back(rest.ns);
+  return LowerMedian(std::move(lengths));
+}
+
+// By how many collectives of its communicator two are apart for most of the time.
+int64_t UsualDistance(const std::vector<Rest>& rests) {
+  std::map<int64_t, int64_t> lengths_ns;
+  for (const Rest& rest : rests) lengths_ns[rest.distance] += rest.ns;
   const auto usual =
-      std::ranges::max_element(rests, {}, [&](const auto& one) { return std::pair{sum(one.second), one.first}; });
-  if (usual == rests.end() || usual->first < 1 || usual->second.size() < JobSteps::kFewest) return 0;
-  int64_t regular_ns = 0;
-  for (const auto& [distance, all] : rests)
-    if (distance % usual->first == 0 && distance <= kMostTimes * usual->first) regular_ns += sum(all);
-  const int64_t period_ns = LowerMedian(usual->second);
-  // Before its first and after its last a part of one.
+      std::ranges::max_element(lengths_ns, {}, [](const auto& one) { return std::pair{one.second, one.first}; });
+  return usual == lengths_ns.end() ? 0 : usual->first;
+}
+
+// As usual, or where some are lost twice or three times as much.
+bool IsRegular(const Rest& rest, int64_t usual) {
+  constexpr int64_t kMostTimes = 3;
+  return usual > 0 && rest.distance % usual == 0 && rest.distance <= kMostTimes * usual;
+}
+
+// Whether of the time from `from_ns` to `to_ns` this part is regular. What lies before the first and after the last is
+// a part of a period.
+bool Covers(double part, const std::vector<const Met*>& kind, int64_t regular_ns, int64_t period_ns, int64_t from_ns,
+            int64_t to_ns) {
   const int64_t ends_ns =
       std::min(kind.front()->end_ns - from_ns, period_ns) + std::min(to_ns - kind.back()->end_ns, period_ns);
-  return static_cast<double>(regular_ns + ends_ns) < kNearlyAll * static_cast<double>(to_ns - from_ns) ? 0 : period_ns;
+  return static_cast<double>(regular_ns + ends_ns) >= part * static_cast<double>(to_ns - from_ns);
 }
 
-// Of a communicator: the kind that comes again soonest, what all do in a step, not what they do in each tenth. Empty
-// where none does.
-OfOne MostFrequent(const std::vector<const Met*>& all, int64_t from_ns, int64_t to_ns) {
-  std::map<Kind, std::vector<const Met*>> kinds;
-  for (const Met* one : all)
-    if (one->end_ns >= from_ns) kinds[{one->function, one->bytes}].push_back(one);
-  OfOne found;
-  for (const auto& [kind, own] : kinds) {
-    const int64_t period_ns = PeriodOf(own, from_ns, to_ns);
-    if (period_ns == 0 || (found.rest_ns != 0 && period_ns >= found.rest_ns)) continue;
-    found = {};
-    found.rest_ns = period_ns;
-    for (const Met* one : own) found.ends_ns.push_back(one->end_ns);
+Marks MarksOf(const std::vector<const Met*>& kind, int64_t period_ns, bool is_proven) {
+  Marks marks{{}, period_ns, static_cast<int64_t>(kind.size()), is_proven};
+  for (const Met* one : kind) marks.ends_ns.push_back(one->end_ns);
+  return marks;
+}
+
+// A kind that comes again after the same number, with others in between.
+Marks ByNumber(const std::vector<const Met*>& kind, int64_t from_ns, int64_t to_ns) {
+  constexpr double kNearlyAll = 0.85;
+  if (kind.size() < kOften) return {};
+  const std::vector<Rest> rests = RestsOf(kind);
+  const int64_t usual = UsualDistance(rests);
+  if (usual < 2) return {};
+  int64_t regular_ns = 0;
+  std::vector<int64_t> usual_ns;
+  for (const Rest& rest : rests) {
+    if (IsRegular(rest, usual)) regular_ns += rest.ns;
+    if (rest.distance == usual) usual_ns.push_back(rest.ns);
   }
-  return found;
+  if (usual_ns.size() < JobSteps::kFewest) return {};
+  const int64_t period_ns = LowerMedian(std::move(usual_ns));
+  if (!Covers(kNearlyAll, kind, regular_ns, period_ns, from_ns, to_ns)) return {};
+  return MarksOf(kind, period_ns, true);
+}
+
+// A kind that comes again after about the same time, or number: it may stand still for a while.
+Marks ByTimeOrNumber(const std::vector<const Met*>& kind, int64_t to_ns) {
+  constexpr double kMost = 0.6;
+  if (kind.size() < kOften) return {};
+  const std::vector<Rest> rests = RestsOf(kind);
+  const int64_t usual = UsualDistance(rests), middle_ns = MiddleNs(rests);
+  int64_t regular_ns = 0;
+  for (const Rest& rest : rests)
+    if ((usual > 1 && IsRegular(rest, usual)) || (2 * rest.ns >= middle_ns && rest.ns <= 2 * middle_ns))
+      regular_ns += rest.ns;
+  if (!Covers(kMost, kind, regular_ns, middle_ns, kind.front()->end_ns, to_ns)) return {};
+  return MarksOf(kind, middle_ns, true);
+}
+
+// The kind that comes again soonest: what all do in a step, not what they do in each tenth. Of those that come again
+// as soon, the one before which ranks compute for longest.
+Marks Soonest(const OfCommunicator& own, int64_t from_ns, int64_t to_ns) {
+  Marks soonest;
+  int64_t rested_ns = 0;
+  for (const auto& [key, kind] : own.kinds) {
+    if (!kind.carries) continue;
+    Marks marks = ByNumber(kind.all, from_ns, to_ns);
+    if (marks.period_ns == 0) continue;
+    const auto period_ns = static_cast<double>(marks.period_ns), least_ns = static_cast<double>(soonest.period_ns);
+    if (soonest.period_ns > 0 &&
+        (kNearly * period_ns > least_ns || (period_ns > kNearly * least_ns && kind.rested_ns <= rested_ns)))
+      continue;
+    rested_ns = kind.rested_ns;
+    soonest = std::move(marks);
+  }
+  return soonest;
+}
+
+// By rests: a fifth of the time lies in stretches at least so long, as the forward passes are where gradients are
+// reduced while others are computed.
+Marks Resting(const OfCommunicator& own, int64_t from_ns, int64_t to_ns, const Pauses& pauses) {
+  constexpr double kLongest = 0.2;
+  Marks marks;
+  marks.count = own.count;
+  for (const Met* one : own.all)
+    if (own.Carries(*one)) marks.ends_ns.push_back(one->end_ns);
+  std::vector<int64_t> rests;
+  int64_t before_ns = from_ns;
+  for (const int64_t end_ns : marks.ends_ns)
+    if (end_ns > from_ns) rests.push_back(pauses.Without(std::exchange(before_ns, end_ns), end_ns));
+  if (rests.empty()) return marks;  // it is over, or it is long ago
+  rests.push_back(pauses.Without(before_ns, to_ns));
+  marks.period_ns = LargeByShareOfSum(std::move(rests), kLongest);
+  return marks;
+}
+
+// Parameters are gathered for each layer forward and backward, and gradients scattered once.
+bool IsSharded(const OfCommunicator& own) {
+  constexpr double kSome = 0.05, kOftener = 1.5;
+  double gathers = 0, scatters = 0, all = 0;
+  for (const auto& [key, kind] : own.kinds) {
+    if (!kind.carries) continue;
+    const auto count = static_cast<double>(kind.all.size());
+    const Moves moves = kind.all.front()->moves;
+    gathers += moves == Moves::kGathers ? count : 0;
+    scatters += moves == Moves::kScatters ? count : 0;
+    all += count;
+  }
+  return scatters >= kSome * all && gathers >= kOftener * scatters;
+}
+
+// It may come again as the ends of steps do: so far it hasn't often enough to be told.
+bool MayComeAgain(const OfKind& kind, int64_t from_ns, int64_t to_ns) {
+  int64_t longest_ns = 0, before_ns = from_ns;
+  for (const Met* one : kind.all)
+    longest_ns = std::max(longest_ns, one->end_ns - std::exchange(before_ns, one->end_ns));
+  return kind.all.size() < kOften && to_ns - before_ns <= 2 * longest_ns;
+}
+
+// Where parameters are sharded, `soonest` comes again with each step or microbatch; none: all may with each layer. None
+// is returned where steps aren't known.
+std::optional<Marks> StepsOfSharded(Marks soonest, const Communicators& communicators, int64_t from_ns, int64_t to_ns) {
+  constexpr double kApart = 1.5;
+  const auto own_ns = static_cast<double>(soonest.period_ns);
+  Marks rarer;
+  bool may_be = false;
+  for (const auto& [communicator, own] : communicators)
+    for (const auto& [key, kind] : own.kinds) {
+      if (kind.carries) continue;
+      Marks marks = ByTimeOrNumber(kind.all, to_ns);
+      const auto period_ns = static_cast<double>(marks.period_ns);
+      may_be = may_be || (marks.period_ns == 0 && MayComeAgain(kind, from_ns, to_ns));
+      if (marks.period_ns == 0 || (soonest.is_proven && period_ns > own_ns * kMicrobatches)) continue;
+      if (soonest.is_proven && period_ns < own_ns * kApart) {
+        if (period_ns > own_ns / kApart) return soonest;
+        continue;
+      }
+      if (rarer.period_ns == 0 || marks.period_ns < rarer.period_ns) rarer = std::move(marks);
+    }
+  if (rarer.period_ns > 0) return rarer;
+  if (!soonest.is_proven || soonest.count < kMicrobatches || may_be) return std::nullopt;
+  return soonest;
 }
 
 // One ends with the first collective after a rest. `from_ns` begins one, or is within one.
-JobSteps StepsEndedBy(const OfOne& one, int64_t from_ns) {
+JobSteps StepsEndedBy(const Marks& marks, int64_t from_ns) {
   constexpr double kRest = 0.5;  // steps differ
-  JobSteps steps{.ends_ns = {std::min(from_ns, one.ends_ns.front())}};
+  JobSteps steps{.ends_ns = {std::min(from_ns, marks.ends_ns.front())}};
   std::vector<int64_t> ends, lengths;
   int64_t before_ns = steps.ends_ns.front();
-  for (const int64_t end_ns : one.ends_ns) {
+  for (const int64_t end_ns : marks.ends_ns) {
     const int64_t rest_ns = end_ns - std::exchange(before_ns, end_ns);
-    if (static_cast<double>(rest_ns) < kRest * static_cast<double>(one.rest_ns)) continue;
+    if (static_cast<double>(rest_ns) < kRest * static_cast<double>(marks.period_ns)) continue;
     if (!ends.empty()) lengths.push_back(end_ns - ends.back());
     ends.push_back(end_ns);
   }
-  steps.usual_ns = lengths.empty() ? one.rest_ns : LowerMedian(std::move(lengths));
+  steps.usual_ns = lengths.empty() ? marks.period_ns : LowerMedian(std::move(lengths));
   const auto is_part = [&](int64_t end_ns) {
     return static_cast<double>(end_ns - steps.ends_ns.front()) < kNearly * static_cast<double>(steps.usual_ns);
   };
@@ -149,36 +314,51 @@ JobSteps StepsEndedBy(const OfOne& one, int64_t from_ns) {
   return steps;
 }
 
+// Takes longer; or about as long, and is told better, or is rarer, so that it ends steps at the same place in each.
+bool IsBetter(const Marks& one, const Marks& other) {
+  const auto nearly = [](const Marks& a, const Marks& b) {
+    return static_cast<double>(a.period_ns) >= kNearly * static_cast<double>(b.period_ns);
+  };
+  if (!nearly(one, other)) return false;
+  if (!nearly(other, one)) return true;
+  return std::tuple{!one.is_proven, one.count} < std::tuple{!other.is_proven, other.count};
+}
+
 }  // namespace
+
+Moves MovesOf(std::string_view function) {
+  const std::string lower = absl::AsciiStrToLower(std::string(function));
+  if (absl::StrContains(lower, "scatter")) return Moves::kScatters;
+  return absl::StrContains(lower, "gather") ? Moves::kGathers : Moves::kOther;
+}
 
 JobSteps FindJobSteps(std::vector<Met> all) {
   if (all.empty()) return {};
   std::ranges::sort(all, {}, [](const Met& one) { return std::tuple{one.end_ns, one.communicator, one.number}; });
-  Communicators communicators;
-  absl::flat_hash_map<uint32_t, std::vector<const Met*>> of_communicators;
-  for (const Met& one : all) {
-    of_communicators[one.communicator].push_back(&one);
-    OfOne& own = communicators[one.communicator];
-    own.ends_ns.push_back(one.end_ns);
-    own.count += one.stands_for;
+  const int64_t to_ns = all.back().end_ns;
+  int64_t from_ns = 0;
+  const Communicators communicators = CommunicatorsOf(all, from_ns);
+  std::vector<std::pair<const OfCommunicator*, Marks>> carrying;
+  int64_t proven_ns = 0;
+  for (const auto& [communicator, own] : communicators) {
+    if (!own.carries) continue;
+    carrying.emplace_back(&own, Soonest(own, from_ns, to_ns));
+    proven_ns = std::max(proven_ns, carrying.back().second.period_ns);
   }
-  const int64_t to_ns = all.back().end_ns, from_ns = AllToldFrom(all, communicators);
-  const Pause pause = FindPause(all, from_ns);
-  for (auto& [communicator, own] : communicators) {
-    for (const Met* one : of_communicators.at(communicator))
-      if (one->end_ns >= from_ns) own.bytes += static_cast<double>(one->bytes) * static_cast<double>(one->stands_for);
-    own.rest_ns = RestNs(own, from_ns, to_ns, pause);
+  const Pauses pauses(all, from_ns, proven_ns);
+  Marks best;
+  for (auto& [own, marks] : carrying) {
+    if (IsSharded(*own)) {
+      std::optional<Marks> steps = StepsOfSharded(std::move(marks), communicators, from_ns, to_ns);
+      if (!steps) return {.ends_ns = {from_ns}};
+      marks = *std::move(steps);
+    } else if (!marks.is_proven) {
+      marks = Resting(*own, from_ns, to_ns, pauses);
+    }
+    if (IsBetter(marks, best)) best = std::move(marks);
   }
-  const std::vector<uint32_t> longest = LongestResting(communicators);
-  OfOne& rarest = communicators.at(longest.front());
-  for (const uint32_t one : longest) {
-    OfOne kind = MostFrequent(of_communicators.at(one), from_ns, to_ns);
-    if (kNearly * static_cast<double>(kind.rest_ns) <= static_cast<double>(rarest.rest_ns)) continue;
-    rarest = std::move(kind);
-    break;
-  }
-  if (rarest.rest_ns == 0) return {.ends_ns = {from_ns}};
-  return StepsEndedBy(rarest, from_ns);
+  if (best.period_ns == 0) return {.ends_ns = {from_ns}};
+  return StepsEndedBy(best, from_ns);
 }
 
 }  // namespace lockstep::detect

@@ -6,15 +6,22 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::detect {
+
+enum class Moves : uint8_t { kOther, kGathers, kScatters };
+
+// Of a function by its name, however that is spelt: "all_gather", "ReduceScatter".
+Moves MovesOf(std::string_view function);
 
 // A collective, as one of those that took part, or all, saw it end.
 struct Met {
   uint32_t communicator;
   int64_t number = 0;  // among the collectives of its communicator, whatever is lost of these
   uint32_t function = 0;
+  Moves moves = Moves::kOther;  // what the function does with parameters or gradients
   int64_t end_ns;
   uint64_t bytes = 0;  // that one of them sent
   int64_t stands_for = 1;
@@ -33,12 +40,13 @@ struct JobSteps {
   int64_t SinceNs(size_t steps) const { return ends_ns.empty() ? 0 : ends_ns[size() - std::min(size(), steps)]; }
 };
 
-// A step is what lies between two collectives, or bursts of them, of the communicator that rests for longest between
-// them: gradients are reduced once in a step, by whomever tokens or parameters are exchanged in between. One that
-// carries next to nothing, as one in which a checkpoint is agreed on, tells of no steps. Where all is exchanged in one,
-// as where parameters are sharded (FSDP, ZeRO-3), it is what comes again after so many of its collectives, the same
-// number each time: of those by function and size the most frequent. Where no kind does, and they come without a rest,
-// a step looks as short as what lies between two of them.
+// A step is what comes again. Of each communicator that carries something, in this order:
+// - the kind (function and size) that comes again soonest after the same number of its collectives each time;
+// - bursts of collectives, or single ones, and the rests between them.
+// The one of these that takes longest ends steps: gradients are reduced once in a step, by whomever tokens are
+// exchanged in between. Where parameters are sharded (FSDP, ZeRO-3: gathered more often than gradients are scattered)
+// all of this may come again with each layer, or microbatch. Steps are told there by what carries next to nothing and
+// comes more rarely, as the norm of the gradients. Where that isn't known, as before a few steps are over, no step is.
 //
 // Cost: that of sorting `all`.
 JobSteps FindJobSteps(std::vector<Met> all);

@@ -65,35 +65,129 @@ std::vector<Met> Numbered(std::vector<Met> all) {
 }
 
 // Parameters are sharded in 8 layers: gathered before each, forward and backward, and gradients reduced behind it.
-std::vector<Met> Sharded(int64_t steps, uint64_t others = 32) {
-  enum : uint32_t { kGather, kReduce, kNorm };
-  std::vector<Met> all;
-  for (int64_t begin = 0; begin < 100 * steps; begin += 100) {
-    const auto meet = [&](uint32_t function, int64_t at, uint64_t bytes) {
-      all.push_back({.communicator = 0, .function = function, .end_ns = begin + at, .bytes = bytes});
-    };
-    meet(kGather, 0, others);
-    for (int64_t i = 0; i < 8; ++i) meet(kGather, 4 * i + 1, 16);
-    for (int64_t i = 0; i < 8; ++i) {
-      meet(kGather, 32 + 8 * i, 16);
-      meet(kReduce, 39 + 8 * i, 16);
+class ShardedJob {
+ public:
+  explicit ShardedJob(uint64_t others = 32) : others_(others) {}
+
+  ShardedJob& Step(int microbatches = 1) {
+    for (int i = 0; i < microbatches; ++i, begin_ += 100) {
+      Meet(kGather, 0, others_);
+      for (int64_t layer = 0; layer < 8; ++layer) Meet(kGather, 4 * layer + 1, 16);
+      for (int64_t layer = 0; layer < 8; ++layer) {
+        Meet(kGather, 32 + 8 * layer, 16);
+        Meet(kReduce, 39 + 8 * layer, 16);
+      }
+      Meet(kReduce, 96, others_);
     }
-    meet(kReduce, 96, others);
-    meet(kNorm, 97, 0);
+    Norm(0);
+    return *this;
   }
-  return all;
-}
+  ShardedJob& Steps(int count, int microbatches = 1) {
+    for (int i = 0; i < count; ++i) Step(microbatches);
+    return *this;
+  }
+  // Forward alone.
+  ShardedJob& Evaluate(int batches) {
+    for (int i = 0; i < batches; ++i, begin_ += 33) {
+      Meet(kGather, 0, others_);
+      for (int64_t layer = 0; layer < 8; ++layer) Meet(kGather, 4 * layer + 1, 16);
+    }
+    return *this;
+  }
+  JobSteps Found() const { return FindJobSteps(Numbered(all_)); }
+  const std::vector<Met>& all() const { return all_; }
+
+ private:
+  enum Function : uint32_t { kGather, kReduce, kNorm };
+
+  void Meet(Function function, int64_t at, uint64_t bytes) {
+    all_.push_back({.communicator = 0,
+                    .function = function,
+                    .moves = function == kGather ? Moves::kGathers : Moves::kScatters,
+                    .end_ns = begin_ + at,
+                    .bytes = bytes});
+  }
+  void Norm(uint32_t communicator) {
+    all_.push_back({.communicator = communicator, .function = kNorm, .end_ns = begin_ - 3, .bytes = 0});
+  }
+
+  uint64_t others_;
+  int64_t begin_ = 0;
+  std::vector<Met> all_;
+};
 
 TEST(JobSteps, LieBetweenWhatBelongsToNoLayerWhereParametersAreSharded) {
-  const JobSteps steps = FindJobSteps(Numbered(Sharded(6)));
+  const JobSteps steps = ShardedJob().Steps(6).Found();
   EXPECT_EQ(steps.size(), 5u) << "and parts of two";
   EXPECT_EQ(steps.usual_ns, 100);
-  EXPECT_EQ(FindJobSteps(Numbered(Sharded(6, 16))).size(), 6u) << "as large as layers: between norms";
+  EXPECT_EQ(ShardedJob(16).Steps(6).Found().size(), 6u) << "as large as layers: between norms";
+}
+
+TEST(JobSteps, AreNeitherMicrobatchesNorLayersWhereParametersAreSharded) {
+  EXPECT_EQ(ShardedJob().Steps(10, 16).Found().usual_ns, 1600);
+  ShardedJob others;
+  for (const int microbatches : {3, 6, 4, 5, 5, 3, 6, 4}) others.Step(microbatches);
+  EXPECT_EQ(others.Found().size(), 7u) << "the first is shorter than most";
+  ShardedJob evaluated;
+  for (int i = 0; i < 8; ++i) evaluated.Steps(10).Evaluate(8);
+  EXPECT_EQ(evaluated.Found().usual_ns, 100);
+}
+
+TEST(JobSteps, AreNotKnownBeforeAFewAreOverWhereParametersAreSharded) {
+  for (const int microbatches : {1, 16})
+    for (int steps = 1; steps <= 4; ++steps)
+      EXPECT_EQ(ShardedJob().Steps(steps, microbatches).Found().size(), 0u) << steps << " of " << microbatches;
+  std::vector<Met> begun = ShardedJob().Step(10).all();
+  begun.pop_back();
+  EXPECT_EQ(FindJobSteps(Numbered(begun)).size(), 0u) << "of the first, without a norm";
+  std::vector<Met> no_norms = ShardedJob().Steps(40).all();
+  std::erase_if(no_norms, [](const Met& one) { return one.bytes == 0; });
+  EXPECT_EQ(FindJobSteps(Numbered(no_norms)).usual_ns, 100) << "microbatches, of which no more are in one";
+}
+
+// Layers are reduced by all ranks of a host: so is what each microbatch comes to.
+TEST(JobSteps, AreNotWhatOthersTakeWhereParametersAreSharded) {
+  for (const int steps : {3, 10}) {
+    std::vector<Met> all = ShardedJob().Steps(steps, 8).all();
+    for (Met& one : all)
+      if (one.bytes == 0) one.communicator = 2;
+    for (int64_t at = 0; at < 800 * steps; at += 10)
+      for (const int64_t i : {0, 1}) all.push_back({.communicator = 1, .end_ns = at + i, .bytes = 64});
+    EXPECT_EQ(FindJobSteps(Numbered(all)).size(), steps == 3 ? 0u : 10u);
+  }
+}
+
+// In each tenth step of 100 something takes 400.
+TEST(JobSteps, AreNotWhatLiesBetweenPauses) {
+  std::vector<Met> all;
+  for (int64_t step = 0, at = 0; step < 80; ++step, at += step % 10 == 0 ? 500 : 100) {
+    for (int64_t i = 0; i < 3; ++i)
+      all.push_back({.communicator = 0, .end_ns = at + 80 + 5 * i, .bytes = 1000 + static_cast<uint64_t>(i)});
+    for (int64_t i = 0; i < 20; ++i) all.push_back({.communicator = 1, .end_ns = at + 4 * i, .bytes = 1000});
+  }
+  EXPECT_EQ(FindJobSteps(Numbered(all)).usual_ns, 100);
+}
+
+TEST(JobSteps, AreNotWhatLiesBetweenLossesOfMicrobatches) {
+  std::vector<Met> all;
+  for (int64_t begin = 0; begin < 12'000; begin += 1200) {
+    for (int64_t i = 1; i <= 12; ++i) all.push_back({.communicator = 0, .end_ns = begin + 70 * i, .bytes = 4});
+    for (int64_t i = 0; i < 3; ++i) all.push_back({.communicator = 0, .end_ns = begin + 860 + i, .bytes = 25 << 20});
+  }
+  EXPECT_EQ(FindJobSteps(Numbered(all)).usual_ns, 1200);
+}
+
+TEST(JobSteps, AreToldByWhatFunctionsAreNamed) {
+  for (const char* name : {"all_gather", "AllGather", "_all_gather_base", "allgather"})
+    EXPECT_EQ(MovesOf(name), Moves::kGathers) << name;
+  for (const char* name : {"reduce_scatter", "ReduceScatter", "_reduce_scatter_base"})
+    EXPECT_EQ(MovesOf(name), Moves::kScatters) << name;
+  EXPECT_EQ(MovesOf("all_reduce"), Moves::kOther);
 }
 
 // All parameters are broadcast at the start, and gathered for a checkpoint in each tenth step.
 TEST(JobSteps, AreNotWhatLiesBetweenWhatComesRarely) {
-  std::vector<Met> sharded = Sharded(60);
+  std::vector<Met> sharded = ShardedJob().Steps(60).all();
   sharded.push_back({.communicator = 0, .function = 3, .end_ns = 1, .bytes = 500});
   for (int64_t at = 98; at < 6000; at += 1000)
     sharded.push_back({.communicator = 0, .function = 4, .end_ns = at, .bytes = 500});

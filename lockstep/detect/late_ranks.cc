@@ -31,20 +31,6 @@ struct Meeting {
 
 using Meetings = std::vector<std::map<int, std::vector<Meeting>>>;  // by communicator and rank, the newest last
 
-// By how much each is above the middle of the others: of two, one is above by as much as the other is below.
-std::vector<double> AboveOthers(const std::vector<double>& values) {
-  std::vector<double> sorted = values;
-  std::ranges::sort(sorted);
-  const size_t others = values.size() - 1;
-  std::vector<double> above;
-  for (const double value : values) {
-    const auto own = static_cast<size_t>(std::ranges::lower_bound(sorted, value) - sorted.begin());
-    const auto other = [&](size_t place) { return sorted[place + (place >= own)]; };
-    above.push_back(value - (other((others - 1) / 2) + other(others / 2)) / 2);
-  }
-  return above;
-}
-
 class Meeters {
  public:
   Meeters(const trace::CommLog& log, const std::vector<bool>& alike)

@@ -262,6 +262,15 @@ size_t SinceSpan(const Often& often_ns, int64_t whole, const CommThresholds& thr
   return kSpans - since < kNewest ? kSpans : since;
 }
 
+// A stall, or a checkpoint of one rank, lies in one span, or is the longest of it.
+template <typename Often>
+bool ComesAndGoes(const Often& often_ns, int64_t whole, const CommThresholds& thresholds) {
+  size_t spans = 0;
+  for (size_t span = 0; span < kSpans; ++span)
+    spans += ShareOf(often_ns(span) * static_cast<int64_t>(kSpans), whole) >= thresholds.slow_share;
+  return spans > 1;
+}
+
 // For want of data: a rank that waits longer than the others, and that they wait for; or all alike.
 class DataFindings {
  public:
@@ -350,16 +359,23 @@ SlowRanks FindSlowRanks(const trace::CommLog& log, const Rounds& rounds, const C
     if (share < thresholds.slow_share || waited_for < thresholds.slow_share / 2 ||
         share < thresholds.slow_deviation * spread.deviation)
       continue;
-    const size_t since =
-        SinceSpan([&](size_t span) { return excess.alone_ns[span] - excess.longest_ns[span]; }, whole, thresholds);
-    if (since == kSpans) continue;
+    const auto often_ns = [&](size_t span) { return excess.alone_ns[span] - excess.longest_ns[span]; };
+    const size_t since = SinceSpan(often_ns, whole, thresholds);
+    if (since == kSpans) {
+      if (ComesAndGoes(often_ns, whole, thresholds))
+        slow.unsure = fmt::format(
+            "{:.1f} % of the time rank {} was by itself for longer than the others, now and then: whether it is slow "
+            "can't be told",
+            100 * share, rank);
+      continue;
+    }
     const int64_t since_ns = rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans);
     if (!steps) steps.emplace(rounds);
-    if (steps->DeviationsOf(rank, since_ns) < kBeyondChance) {
-      slow.by_chance = fmt::format(
-          "{:.1f} % of the time rank {} was by itself for longer than the others, in steps that differ so much that it "
-          "may be chance",
-          100 * share, rank);
+    const std::optional<double> deviations = steps->DeviationsOf(rank, since_ns);
+    if (deviations.value_or(0) < kBeyondChance) {
+      slow.unsure = fmt::format(
+          "{:.1f} % of the time rank {} was by itself for longer than the others, in {}", 100 * share, rank,
+          deviations ? "steps that differ so much that it may be chance" : "too few steps to tell whether it is slow");
       continue;
     }
     incident::Finding finding;

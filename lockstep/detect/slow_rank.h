@@ -12,7 +12,7 @@ namespace lockstep::detect {
 
 struct SlowRanks {
   std::vector<incident::Finding> findings;  // what is for want of data first
-  std::string by_chance;                    // who may be slow, or not: its steps differ too much; empty: nobody
+  std::string unsure;  // who may be slow, or not: its steps differ, or it comes and goes; empty: nobody
 };
 
 // Of a rank of slow `groups` counts what it takes longer for than those. Requires rounds that take some time.

@@ -15,6 +15,7 @@ namespace {
 
 using incident::Finding;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 CommDiagnosis Diagnose(std::vector<trace::TrailSnapshot> snapshots, bool live) {
   if (live) ThinForALook(snapshots, 150);
@@ -45,6 +46,54 @@ TEST(SlowSteps, AreNoDrawsOfLengths) {
       EXPECT_TRUE(diagnosis.findings.empty()) << one.ranks << " " << one.step_s << " " << TextOf(diagnosis.findings);
     }
   }
+}
+
+// Of two, the faster is the usual one in each collective.
+TEST(SlowSteps, AreNoDrawsOfLengthsOfTwo) {
+  for (const uint64_t seed : {144, 159, 268}) {
+    const auto job = Take(Replicas(2, 0.99), "lengths:factor=0.3", 60, seed);
+    for (const bool live : {false, true}) {
+      const CommDiagnosis diagnosis = Diagnose(job, live);
+      EXPECT_TRUE(diagnosis.findings.empty()) << seed << " " << TextOf(diagnosis.findings);
+    }
+  }
+}
+
+// Neither before the first few steps are over, nor of microbatches.
+TEST(SlowSteps, AreNoPartsOfStepsWhereParametersAreSharded) {
+  struct Case {
+    cluster::Layout layout;
+    int microbatches;
+    double of_microbatch_s, seconds;
+    uint64_t seed;
+  };
+  for (const Case& one : {Case{{.dp = 8}, 1, 24, 75, 102}, Case{{.dp = 8}, 16, 0.9, 150, 104},
+                          Case{{.tp = 8, .dp = 4}, 8, 0.9, 150, 104}}) {
+    synth::TelemetryShape shape = Replicas(1, one.of_microbatch_s, 24);
+    shape.layout = one.layout;
+    shape.microbatches = one.microbatches;
+    const auto job = Take(shape, "lengths:factor=0.3", one.seconds, one.seed);
+    for (const bool live : {false, true}) {
+      const CommDiagnosis diagnosis = Diagnose(job, live);
+      EXPECT_TRUE(diagnosis.findings.empty()) << one.seed << " " << TextOf(diagnosis.findings);
+    }
+  }
+}
+
+// Checkpoints take a quarter of the time.
+TEST(SlowSteps, LieBetweenPausesToo) {
+  const auto job = Take(Replicas(8, 3), "slow_rank:rank=3,factor=1.5 checkpoint:seconds=10,every=40", 150);
+  for (const bool live : {false, true}) {
+    const std::vector<Finding> findings = Diagnose(job, live).findings;
+    ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
+    EXPECT_THAT(NamesOf(findings[0]), ElementsAre("3"));
+  }
+}
+
+TEST(SlowSteps, OfWhoComesAndGoesAreTold) {
+  const CommDiagnosis diagnosis = Diagnose(Take(Replicas(16, 0.9), "slow_rank:rank=5,factor=1.6,every=20", 120), false);
+  EXPECT_TRUE(diagnosis.findings.empty()) << TextOf(diagnosis.findings);
+  EXPECT_THAT(diagnosis.too_short, HasSubstr("rank 5 was by itself for longer than the others, now and then"));
 }
 
 TEST(SlowSteps, AreTheSlowRanksWhereParametersAreSharded) {

@@ -40,7 +40,9 @@ JobSteps StepsOf(const trace::CommLog& log) {
   for (const trace::CommOp& op : log.ops) {
     if (!IsLaunch(op)) continue;
     if (rank < 0) rank = op.rank;
-    if (op.rank == rank) all.push_back({op.communicator, op.sequence, op.function, op.created_ns, op.bytes});
+    if (op.rank == rank)
+      all.push_back(
+          {op.communicator, op.sequence, op.function, MovesOf(log.functions[op.function]), op.created_ns, op.bytes});
   }
   return FindJobSteps(std::move(all));
 }
@@ -170,9 +172,8 @@ std::vector<incident::Finding> FindTrend(const trace::CommLog& log, const CommTh
   finding.evidence = {
       fmt::format("from one {} to the next it took {:.3g} s, and takes {:.3g} s since: {:.2f} times as long",
                   log.functions[beat.function], std::exp(change.before) / 1e9, std::exp(change.after) / 1e9, ratio),
-      fmt::format("{} times before, {} since; no rank is longer by itself than the others, and no way slower than its "
-                  "like",
-                  change.at, count - change.at)};
+      fmt::format("{} times before, {} since; no rank or way is known to be slower than the others", change.at,
+                  count - change.at)};
   return {std::move(finding)};
 }
 
