@@ -19,15 +19,14 @@ constexpr double kNearly = 0.8;
 constexpr double kNextToNothing = 0.001;  // of what the one carries that carries most
 constexpr size_t kOften = JobSteps::kFewest + 1;
 // So many microbatches in a step, at the most: what comes once in more is something else.
-constexpr int64_t kMicrobatches = 32;
+constexpr size_t kMicrobatches = 32;
 
 double BytesOf(const Met& one) { return static_cast<double>(one.bytes) * static_cast<double>(one.stands_for); }
 
 // Collectives, by end, that end steps, or may.
 struct Marks {
   std::vector<int64_t> ends_ns;
-  int64_t period_ns = 0;  // 0: none is known
-  int64_t count = 0;
+  int64_t period_ns = 0;   // 0: none is known
   bool is_proven = false;  // by numbers
 };
 
@@ -170,7 +169,7 @@ bool Covers(double part, const std::vector<const Met*>& kind, int64_t regular_ns
 }
 
 Marks MarksOf(const std::vector<const Met*>& kind, int64_t period_ns, bool is_proven) {
-  Marks marks{{}, period_ns, static_cast<int64_t>(kind.size()), is_proven};
+  Marks marks{{}, period_ns, is_proven};
   for (const Met* one : kind) marks.ends_ns.push_back(one->end_ns);
   return marks;
 }
@@ -227,12 +226,42 @@ Marks Soonest(const OfCommunicator& own, int64_t from_ns, int64_t to_ns) {
   return soonest;
 }
 
+// Bursts of the same number of collectives, as buckets of gradients of one size: by the rests between them, which are
+// twice as long as any within. Of several kinds of rests those that take most of the time, a fifth at least: others are
+// pauses.
+Marks Bursts(const OfCommunicator& own, int64_t from_ns, int64_t to_ns, const Pauses& pauses) {
+  constexpr double kLonger = 2, kLeast = 0.2;
+  std::vector<const Met*> all;
+  for (const Met* one : own.all)
+    if (one->end_ns >= from_ns && own.Carries(*one)) all.push_back(one);
+  if (all.size() < kOften) return {};
+  std::vector<int64_t> sorted;
+  const auto rest_ns = [&](size_t one) { return pauses.Without(all[one - 1]->end_ns, all[one]->end_ns); };
+  for (size_t one = 1; one < all.size(); ++one) sorted.push_back(rest_ns(one));
+  std::ranges::sort(sorted, std::greater{});
+  Marks best;
+  int64_t most_ns = 0, of_level_ns = 0;
+  for (size_t i = 0; i + 1 < sorted.size(); ++i) {
+    of_level_ns += sorted[i];
+    if (static_cast<double>(sorted[i]) < kLonger * static_cast<double>(sorted[i + 1])) continue;
+    const int64_t ns = std::exchange(of_level_ns, 0);
+    if (ns <= most_ns || static_cast<double>(ns) < kLeast * static_cast<double>(to_ns - from_ns)) continue;
+    std::vector<const Met*> firsts = {all.front()};
+    for (size_t one = 1; one < all.size(); ++one)
+      if (rest_ns(one) >= sorted[i]) firsts.push_back(all[one]);
+    if (Marks marks = ByNumber(firsts, from_ns, to_ns); marks.period_ns > 0) {
+      best = std::move(marks);
+      most_ns = ns;
+    }
+  }
+  return best;
+}
+
 // By rests: a fifth of the time lies in stretches at least so long, as the forward passes are where gradients are
 // reduced while others are computed.
 Marks Resting(const OfCommunicator& own, int64_t from_ns, int64_t to_ns, const Pauses& pauses) {
   constexpr double kLongest = 0.2;
   Marks marks;
-  marks.count = own.count;
   for (const Met* one : own.all)
     if (own.Carries(*one)) marks.ends_ns.push_back(one->end_ns);
   std::vector<int64_t> rests;
@@ -281,7 +310,7 @@ std::optional<Marks> StepsOfSharded(Marks soonest, const Communicators& communic
       Marks marks = ByTimeOrNumber(kind.all, to_ns);
       const auto period_ns = static_cast<double>(marks.period_ns);
       may_be = may_be || (marks.period_ns == 0 && MayComeAgain(kind, from_ns, to_ns));
-      if (marks.period_ns == 0 || (soonest.is_proven && period_ns > own_ns * kMicrobatches)) continue;
+      if (marks.period_ns == 0 || (soonest.is_proven && period_ns > own_ns * double{kMicrobatches})) continue;
       if (soonest.is_proven && period_ns < own_ns * kApart) {
         if (period_ns > own_ns / kApart) return soonest;
         continue;
@@ -289,7 +318,7 @@ std::optional<Marks> StepsOfSharded(Marks soonest, const Communicators& communic
       if (rarer.period_ns == 0 || marks.period_ns < rarer.period_ns) rarer = std::move(marks);
     }
   if (rarer.period_ns > 0) return rarer;
-  if (!soonest.is_proven || soonest.count < kMicrobatches || may_be) return std::nullopt;
+  if (!soonest.is_proven || soonest.ends_ns.size() < kMicrobatches || may_be) return std::nullopt;
   return soonest;
 }
 
@@ -314,14 +343,20 @@ JobSteps StepsEndedBy(const Marks& marks, int64_t from_ns) {
   return steps;
 }
 
+struct OfOne {
+  const OfCommunicator* communicator;
+  Marks marks;
+};
+
 // Takes longer; or about as long, and is told better, or is rarer, so that it ends steps at the same place in each.
-bool IsBetter(const Marks& one, const Marks& other) {
-  const auto nearly = [](const Marks& a, const Marks& b) {
-    return static_cast<double>(a.period_ns) >= kNearly * static_cast<double>(b.period_ns);
+bool IsBetter(const OfOne& one, const OfOne& other) {
+  const auto nearly = [](const OfOne& a, const OfOne& b) {
+    return static_cast<double>(a.marks.period_ns) >= kNearly * static_cast<double>(b.marks.period_ns);
   };
   if (!nearly(one, other)) return false;
   if (!nearly(other, one)) return true;
-  return std::tuple{!one.is_proven, one.count} < std::tuple{!other.is_proven, other.count};
+  const auto rank = [](const OfOne& of) { return std::tuple{!of.marks.is_proven, of.communicator->count}; };
+  return rank(one) < rank(other);
 }
 
 }  // namespace
@@ -338,27 +373,28 @@ JobSteps FindJobSteps(std::vector<Met> all) {
   const int64_t to_ns = all.back().end_ns;
   int64_t from_ns = 0;
   const Communicators communicators = CommunicatorsOf(all, from_ns);
-  std::vector<std::pair<const OfCommunicator*, Marks>> carrying;
+  std::vector<OfOne> carrying;
   int64_t proven_ns = 0;
   for (const auto& [communicator, own] : communicators) {
     if (!own.carries) continue;
-    carrying.emplace_back(&own, Soonest(own, from_ns, to_ns));
-    proven_ns = std::max(proven_ns, carrying.back().second.period_ns);
+    carrying.push_back({&own, Soonest(own, from_ns, to_ns)});
+    proven_ns = std::max(proven_ns, carrying.back().marks.period_ns);
   }
   const Pauses pauses(all, from_ns, proven_ns);
-  Marks best;
-  for (auto& [own, marks] : carrying) {
-    if (IsSharded(*own)) {
+  const OfOne* best = &carrying.front();  // there is one, as one carries most
+  for (OfOne& one : carrying) {
+    Marks& marks = one.marks;
+    if (IsSharded(*one.communicator)) {
       std::optional<Marks> steps = StepsOfSharded(std::move(marks), communicators, from_ns, to_ns);
       if (!steps) return {.ends_ns = {from_ns}};
       marks = *std::move(steps);
-    } else if (!marks.is_proven) {
-      marks = Resting(*own, from_ns, to_ns, pauses);
     }
-    if (IsBetter(marks, best)) best = std::move(marks);
+    if (!marks.is_proven) marks = Bursts(*one.communicator, from_ns, to_ns, pauses);
+    if (!marks.is_proven) marks = Resting(*one.communicator, from_ns, to_ns, pauses);
+    if (IsBetter(one, *best)) best = &one;
   }
-  if (best.period_ns == 0) return {.ends_ns = {from_ns}};
-  return StepsEndedBy(best, from_ns);
+  if (best->marks.period_ns == 0) return {.ends_ns = {from_ns}};
+  return StepsEndedBy(best->marks, from_ns);
 }
 
 }  // namespace lockstep::detect

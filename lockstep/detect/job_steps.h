@@ -42,7 +42,8 @@ struct JobSteps {
 
 // A step is what comes again. Of each communicator that carries something, in this order:
 // - the kind (function and size) that comes again soonest after the same number of its collectives each time;
-// - bursts of collectives, or single ones, and the rests between them.
+// - bursts of as many collectives each, and the rests between them;
+// - whatever rests lie between its collectives.
 // The one of these that takes longest ends steps: gradients are reduced once in a step, by whomever tokens are
 // exchanged in between. Where parameters are sharded (FSDP, ZeRO-3: gathered more often than gradients are scattered)
 // all of this may come again with each layer, or microbatch. Steps are told there by what carries next to nothing and

@@ -168,6 +168,14 @@ TEST(JobSteps, AreNotWhatLiesBetweenPauses) {
   EXPECT_EQ(FindJobSteps(Numbered(all)).usual_ns, 100);
 }
 
+// Buckets of one size; something takes 400 in each tenth step of 130.
+TEST(JobSteps, AreNotWhatLiesBetweenPausesOfBursts) {
+  std::vector<Met> all;
+  for (int64_t step = 0, at = 0; step < 80; ++step, at += step % 10 == 0 ? 530 : 130)
+    for (int64_t i = 0; i < 4; ++i) all.push_back({.communicator = 0, .end_ns = at + 90 + 13 * i, .bytes = 1000});
+  EXPECT_EQ(FindJobSteps(Numbered(all)).usual_ns, 130);
+}
+
 TEST(JobSteps, AreNotWhatLiesBetweenLossesOfMicrobatches) {
   std::vector<Met> all;
   for (int64_t begin = 0; begin < 12'000; begin += 1200) {
