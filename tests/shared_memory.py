@@ -1,4 +1,4 @@
-"""What a test leaves in /dev/shm while other tests run beside it."""
+"""What a test leaves in /dev/shm while other tests, and other programs, run beside it."""
 import os
 import pathlib
 import re
@@ -6,10 +6,13 @@ import time
 
 FOLDER = "/dev/shm"
 POLL_S, PATIENCE_S = 0.1, 5
+# As what a test starts names its files: Lockstep and the jobs of the tests, torch, Python's multiprocessing (mp- and pym- are arenas, psm_ blocks) and
+# NCCL. What begins otherwise is no test's: any program of the machine may make files there.
+BEGINS = ("lockstep", "torch_", "pym-", "mp-", "psm_", "sem.", "nccl-")
 
 
 def names():
-    return set(os.listdir(FOLDER))
+    return {name for name in os.listdir(FOLDER) if name.startswith(BEGINS)}
 
 
 def left(before):

@@ -116,6 +116,10 @@ TEST_F(TorchError, DamagedHugeOrMissingIsAnErrorThatNamesTheFile) {
     EXPECT_NE(Message(note.status()).find(path_), std::string::npos);
   }
   EXPECT_TRUE(absl::IsDataLoss(Read(std::string(5 << 20, ' ')).status()));
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');  // less than a file may have
+  for (const char* around : {R"({{"message": {}}})", R"({{"message": {{"message": {}}}}})",
+                             R"({{"message": {{"message": "x", "extraInfo": {{"py_callstack": {}}}}}}})"})
+    EXPECT_TRUE(absl::IsDataLoss(Read(fmt::format(fmt::runtime(around), deep)).status()));
   EXPECT_TRUE(absl::IsDataLoss(ReadTorchError("/").status()));
 }
 

@@ -225,6 +225,22 @@ TEST(Report, TextAndJsonComeFromOneDocument) {
   EXPECT_EQ(ParseJson(RenderJson(report)), report);
 }
 
+// Or whoever copies it, or writes it into a message, dies of it.
+TEST(JsonText, WhatIsNestedDeeperThanAnythingIsNoDocument) {
+  const auto nested = [](size_t depth) {
+    return R"({"\"[":)" + std::string(depth - 1, '[') + R"("]")" + std::string(depth - 1, ']') + "}";
+  };
+  EXPECT_EQ(OneLine(ParseJson(nested(kDeepestJson))), nested(kDeepestJson));
+  EXPECT_TRUE(ParseJson(nested(kDeepestJson + 1)).is_discarded());
+  const Json deep = ParseJson(nested(1'000'000)), copied = deep;
+  EXPECT_TRUE(copied.is_discarded()) << OneLine(copied).size();
+  const auto why = [](const std::string& text) { return Message(ReadJson(text).status()); };
+  EXPECT_EQ(why(nested(1'000'000)), "nested more than 128 deep");
+  EXPECT_EQ(why("{\"a\": x}"), "byte 7: not JSON");
+  EXPECT_EQ(why("1e999"), "a number that no double holds");
+  EXPECT_EQ(*ReadJson("[1, 2]"), Json({1, 2}));
+}
+
 TEST(Mailbox, DeliversInThePollersThreadInOrder) {
   Poller poller;
   Mailbox mailbox(poller);

@@ -6,7 +6,6 @@
 
 #include "lockstep/base/json_text.h"
 #include "lockstep/base/number.h"
-#include "lockstep/checkpoint/table.h"
 #include "lockstep/client/client.h"
 
 namespace lockstep::checkpoint {
@@ -147,8 +146,9 @@ absl::StatusOr<std::vector<ManifestFile>> FilesFromText(const std::string& text)
 }
 
 absl::StatusOr<Manifest> ManifestFromJson(const std::string& text) {
-  if (NestsTooDeep(text)) return DataLoss("it is nested deeper than any manifest");
-  const Json json = ParseJson(text);
+  const absl::StatusOr<Json> read = ReadJson(text);
+  if (!read.ok()) return DataLoss("{}", Message(read.status()));
+  const Json& json = *read;
   if (!json.is_object()) return DataLoss("not a JSON object");
   try {
     if (json.at("format").get<std::string>() != kFormat) return DataLoss("its format is not \"{}\"", kFormat);

@@ -104,7 +104,7 @@ TEST(Manifest, SaysWhatIsWrong) {
   EXPECT_THAT(error("world_size", 3), HasSubstr("world_size does not fit the 2 files"));
   EXPECT_THAT(error("step", "x"), HasSubstr("type must be number"));
   EXPECT_THAT(error("files", Json::array()), HasSubstr("0 files"));
-  EXPECT_THAT(Message(ManifestFromJson("{").status()), HasSubstr("not a JSON object"));
+  EXPECT_EQ(Message(ManifestFromJson("{").status()), "byte 2: not JSON");
 }
 
 // A script's path is bytes; JSON is UTF-8.
@@ -125,10 +125,10 @@ TEST(Manifest, RefusesALayoutOfBracketsAlone) {
     return R"({"layout":["\"[",)" + std::string(static_cast<size_t>(depth - 2), '[') +
            std::string(static_cast<size_t>(depth - 1), ']') + "," + rest;
   };
-  EXPECT_TRUE(ManifestFromJson(with(64)).ok());
+  EXPECT_TRUE(ManifestFromJson(with(kDeepestJson)).ok());
   const absl::Status deep = ManifestFromJson(with(200'000)).status();
   EXPECT_TRUE(absl::IsDataLoss(deep));
-  EXPECT_EQ(Message(deep), "it is nested deeper than any manifest");
+  EXPECT_EQ(Message(deep), "nested more than 128 deep");
 }
 
 }  // namespace

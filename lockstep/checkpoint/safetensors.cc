@@ -6,7 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/report.h"
+#include "lockstep/base/json_text.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -22,7 +22,7 @@ std::string Base64(std::span<const std::byte> bytes) {
 Json TorchOf(const std::vector<Tensor>& tensors) {
   Json torch = Json::object();
   for (const Tensor& tensor : tensors) {
-    if (!tensor.torch.empty()) torch[tensor.name] = Json::parse(tensor.torch);
+    if (!tensor.torch.empty()) torch[tensor.name] = ParseJson(tensor.torch);
   }
   return torch;
 }
@@ -116,6 +116,7 @@ absl::StatusOr<Head> ParseHead(std::span<const std::byte> text, uint64_t file_by
   Head head;
   head.data_begin = text.size();
   const auto* begin = reinterpret_cast<const char*>(text.data());
+  // Not as a Json, which looks names up one by one. However deep: nothing of it is copied, or written.
   const auto json = nlohmann::json::parse(begin + kLengthBytes, begin + text.size(), nullptr, false);
   if (!json.is_object()) return DataLoss("its head is not a JSON object");
   LS_ASSIGN_OR_RETURN(head.meta, ReadMeta(json));

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/client/client.h"
 
 namespace lockstep::checkpoint {
@@ -13,26 +14,25 @@ constexpr std::pair<std::string_view, uint64_t> kElements[] = {
     {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
     {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8}, {"C64", 8}};
 
-constexpr int kDeepest = 64;
 constexpr uint64_t kMostBytes = uint64_t{1} << 62U;  // of a slot: no sum of two such overflows
 
 absl::StatusOr<std::vector<Tensor>> Parse(std::string_view text) {
-  if (NestsTooDeep(text)) return DataLoss("the table of tensors is nested more than {} deep", kDeepest);
-  const auto table = nlohmann::json::parse(text, nullptr, false);
-  if (!table.is_array()) return DataLoss("the table of tensors is not a JSON array");
+  const absl::StatusOr<Json> table = ReadJson(text);
+  if (!table.ok()) return DataLoss("the table of tensors: {}", Message(table.status()));
+  if (!table->is_array()) return DataLoss("the table of tensors is not a JSON array");
   std::vector<Tensor> tensors;
   try {
-    for (const auto& entry : table) {
+    for (const Json& entry : *table) {
       Tensor tensor;
       entry.at("name").get_to(tensor.name);
       entry.at("offset").get_to(tensor.slot_offset);
       entry.at("bytes").get_to(tensor.bytes);
       entry.at("dtype").get_to(tensor.dtype);
       entry.at("shape").get_to(tensor.shape);
-      if (entry.contains("torch")) tensor.torch = entry.at("torch").dump();
+      if (entry.contains("torch")) tensor.torch = OneLine(entry.at("torch"));
       tensors.push_back(std::move(tensor));
     }
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const Json::exception& error) {
     return DataLoss("tensor {} of the table: {}", tensors.size(), error.what());
   }
   return tensors;
@@ -66,18 +66,6 @@ absl::Status Place(std::vector<Tensor>& tensors, uint64_t meta_bytes, uint64_t s
 }
 
 }  // namespace
-
-bool NestsTooDeep(std::string_view json) {
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < json.size() && depth <= kDeepest; ++i) {
-    const char c = json[i];
-    if (quoted && c == '\\') ++i;
-    if (c == '"') quoted = !quoted;
-    if (!quoted) depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
-  }
-  return depth > kDeepest;
-}
 
 uint64_t ElementBytes(const std::string& dtype) {
   for (const auto& [name, bytes] : kElements) {

@@ -26,9 +26,6 @@ struct Tensor {
   std::string torch;  // JSON of what it really is; empty: as dtype and shape say
 };
 
-// Whether brackets of JSON lie deeper in each other than any that we write: to write such out anew recurses as deep.
-bool NestsTooDeep(std::string_view json);
-
 // Bytes of one element; 0: no dtype of safetensors.
 uint64_t ElementBytes(const std::string& dtype);
 // Shape x dtype; an error names the tensor.

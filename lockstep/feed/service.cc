@@ -153,7 +153,9 @@ void Service::Answer(int guest, Packet packet) {
     const absl::Status joined = Join(guest, request, std::move(packet.fds));
     if (!joined.ok()) answered = SendPacket(guest, Error(joined));
   } else {
-    const std::string found = request.is_discarded() ? "what is no JSON in UTF-8" : fmt::format("\"{}\"", op);
+    const std::string found =
+        request.is_discarded() ? fmt::format("what is no JSON in UTF-8 ({})", Message(ReadJson(packet.text).status()))
+                               : fmt::format("\"{}\"", op);
     answered = SendPacket(guest, Error(InvalidArgument("expected join or status, found {}", found)));
   }
   if (!answered.ok()) door_->SendAway(guest);

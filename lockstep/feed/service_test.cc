@@ -108,6 +108,20 @@ TEST_F(ServiceTest, WhatIsAskedForWronglyIsSaidInOneSentence) {
   EXPECT_EQ(Status()["jobs"].size(), 0U);
 }
 
+// It serves all jobs: what one of them sends may not end it.
+TEST_F(ServiceTest, APacketOfBracketsIsRefused) {
+  absl::StatusOr<Fd> socket = ConnectTo(options_.socket);
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  const int room = 1 << 20;
+  ASSERT_EQ(setsockopt(socket->get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+  const std::string where = std::string(90'000, '[') + std::string(90'000, ']'), join = OneLine(JoinPacket("a"));
+  ASSERT_TRUE(SendPacket(socket->get(), join.substr(0, join.size() - 1) + ",\"where\":" + where + "}").ok());
+  pollfd waiting{socket->get(), POLLIN, 0};
+  ASSERT_EQ(poll(&waiting, 1, -1), 1);
+  EXPECT_THAT(ReceivePacket(socket->get())->text, HasSubstr("nested more than 128 deep"));
+  EXPECT_EQ(Status()["jobs"].size(), 0U);
+}
+
 TEST_F(ServiceTest, BytesThatAreNoPacketHarmNobody) {
   Client good = Join("a");
   for (const std::string& text :

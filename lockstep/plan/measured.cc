@@ -294,6 +294,14 @@ absl::StatusOr<CsvTable> ReadColumns(const std::string& path) {
   return table;
 }
 
+// Of a run that did not come that far a table may have 0 for nothing.
+std::optional<double> Measurement(MeasuredRow& row, const char* column, bool out_of_memory) {
+  const std::optional<double> value = row.Number(column);
+  if (value != 0) return value;
+  if (!out_of_memory) row.Fail(fmt::format("column {} is 0; expected a number above 0, or nothing", column));
+  return std::nullopt;
+}
+
 }  // namespace
 
 double PredictedSeconds(const MeasuredRun& run, const Rates& rates) {
@@ -310,13 +318,10 @@ absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Known&
     MeasuredRow row(table, fields);
     absl::StatusOr<Workload> work = WorkloadOf(row, known);
     MeasuredRun::Values values;
-    const std::optional<double> step_s = row.Number("step_time_s");
-    values.step_s = step_s.value_or(0);
-    values.memory_gib = row.Number("mem_gib");
     values.out_of_memory = row.Word("notes").starts_with("oom");
+    values.step_s = Measurement(row, "step_time_s", values.out_of_memory).value_or(0);
+    values.memory_gib = Measurement(row, "mem_gib", values.out_of_memory);
     values.counts_context = Holds(row.Word("notes"), "nvidia-smi");
-    if (step_s == 0) row.Fail("column step_time_s is 0; expected a number above 0, or nothing");
-    if (values.memory_gib == 0) row.Fail("column mem_gib is 0; expected a number above 0, or nothing");
     const absl::Status why = !work.ok() ? work.status() : row.status();
     if (why.ok()) NoteImplausible(row, values, *work);
     if (!why.ok()) {

@@ -11,9 +11,9 @@
 
 namespace lockstep::plan {
 
-std::string MeasuredRow::Text(std::string_view column) const {
+std::string KnownText(std::string_view field) {
   constexpr std::array kNobodyKnows = {"unknown", "na", "n/a", "nan", "-", "?"};
-  std::string text(table_.Field(row_, column));
+  std::string text(field);
   absl::StripAsciiWhitespace(&text);
   const bool is_empty = std::ranges::find(kNobodyKnows, absl::AsciiStrToLower(text)) != kNobodyKnows.end();
   return is_empty ? "" : text;

@@ -12,12 +12,14 @@
 
 namespace lockstep::plan {
 
+// Without blanks around it; "" also of what says that nobody knows ("unknown", "n/a", "-").
+std::string KnownText(std::string_view field);
+
 class MeasuredRow {
  public:
   MeasuredRow(const CsvTable& table, const CsvRow& row) : table_(table), row_(row) {}
 
-  // Without blanks around it; "" also for what says that nobody knows ("unknown", "n/a", "-").
-  std::string Text(std::string_view column) const;
+  std::string Text(std::string_view column) const { return KnownText(table_.Field(row_, column)); }
   // In lower case, for columns that have a few words to choose from; "unknown" is one of them.
   std::string Word(std::string_view column) const;
   std::optional<double> Number(std::string_view column);

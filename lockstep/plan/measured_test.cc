@@ -310,6 +310,19 @@ TEST_F(OtherColumns, WhatIsMadeToFitIsNoWitness) {
   EXPECT_EQ(labels(""), 0);
 }
 
+TEST_F(OtherColumns, ARunThatDidNotFitMayHaveZeroForNothing) {
+  const auto with = [&](const char* notes) {
+    return With("hardware,recompute,mbs,zero,step_time_s,mem_gib,notes",
+                fmt::format("A100-40GB-SXM,full,1,0,0,0.0,{}", notes));
+  };
+  const MeasuredTable table = with("OOM");
+  const Json report = ValidateReport(table, ReadCalibration(LOCKSTEP_PRESETS "/plan").value(), {});
+  EXPECT_EQ(report["memory"]["oom_total"], 1);
+  EXPECT_EQ(report["memory"]["n"], 0);
+  EXPECT_EQ(report["unmeasured"], 0);
+  EXPECT_THAT(with("it ran").skipped.at(0).why, HasSubstr("column step_time_s is 0; expected a number above 0"));
+}
+
 // 126 layers and the two at the ends are 16 for each of eight stages; 125 are no number of that kind.
 TEST_F(Measured, EmbeddingAndOutputLayerMayTakeTheirPlace) {
   const auto stages = [&](int layers) {

@@ -332,7 +332,9 @@ std::string UnknownNote(const std::string& type, const std::string& path, const 
 }  // namespace
 
 absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Workload& w, std::string* note) {
-  const Json config = ParseJson(text);
+  const absl::StatusOr<Json> read = ReadJson(text);
+  if (!read.ok()) return InvalidArgument("{}: it is no JSON object: {}", path, Message(read.status()));
+  const Json& config = *read;
   if (!config.is_object()) return InvalidArgument("{}: it is no JSON object", path);
   const std::string type = TextAt(config, "model_type");
   if (IsAmong(kOthers, type))

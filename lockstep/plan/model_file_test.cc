@@ -24,7 +24,12 @@ TEST(ModelFile, OfHuggingFace) {
   EXPECT_EQ(work.expert_ffn, 14336);
   EXPECT_TRUE(work.gated);
   EXPECT_THAT(Message(TakeHuggingFace(R"({"hidden_size": 4096})", "c.json", work)), HasSubstr("num_hidden_layers"));
-  EXPECT_THAT(Message(TakeHuggingFace("[", "c.json", work)), HasSubstr("no JSON object"));
+  EXPECT_EQ(Message(TakeHuggingFace("[]", "c.json", work)), "c.json: it is no JSON object");
+  EXPECT_EQ(Message(TakeHuggingFace("[", "c.json", work)), "c.json: it is no JSON object: byte 2: not JSON");
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  for (const char* key : {"attn_config", "hidden_size", "expansion_ratio", "hidden_act"})
+    EXPECT_EQ(Message(TakeHuggingFace(fmt::format(R"({{"{}": {}}})", key, deep), "c.json", work)),
+              "c.json: it is no JSON object: nested more than 128 deep");
   EXPECT_THAT(
       Message(TakeHuggingFace(R"({"text_config": {"hidden_size": 5120}, "vision_config": {}})", "c.json", work)),
       HasSubstr("save its text_config as a config.json of its own"));

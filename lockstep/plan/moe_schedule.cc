@@ -8,6 +8,7 @@
 
 #include "lockstep/base/csv.h"
 #include "lockstep/base/number.h"
+#include "lockstep/plan/measured_row.h"
 
 namespace lockstep::plan {
 namespace {
@@ -64,7 +65,7 @@ FsmoePlan PlanFsmoe(const MoeLayer& layer, const MoeCosts& costs, MoePass pass, 
 namespace {
 
 constexpr double kMostNumber = 1e12;  // of a size, or of milliseconds
-constexpr double kMostWhole = 1e6;    // ranks, or chunks
+constexpr double kMostRanks = 1e6;    // or chunks
 
 // Fields of a row of a grid; the first that is no number is remembered.
 class Fields {
@@ -87,13 +88,15 @@ class Fields {
     Fail(InvalidArgument("column {} is \"{}\"; expected one of {}", column, text, fmt::join(names, ", ")));
     return *names.begin();
   }
-  int Integer(const char* column) {
+  double Whole(const char* column, double most = kMostNumber) {
     const double value = Number(column);
-    if (value == std::floor(value) && value <= kMostWhole) return static_cast<int>(value);
-    Fail(InvalidArgument("column {} is {:g}; expected a whole number, at most {:g}", column, value, kMostWhole));
+    if (value == std::floor(value) && value <= most) return value;
+    Fail(InvalidArgument("column {} is {:g}; expected a whole number, at most {:g}", column, value, most));
     return 1;
   }
-  bool Has(const char* column) const { return table_.Column(column).has_value(); }
+  int Ranks(const char* column) { return static_cast<int>(Whole(column, kMostRanks)); }
+  // Whether the row says it.
+  bool Has(const char* column) const { return !KnownText(table_.Field(row_, column)).empty(); }
   void Fail(absl::Status status) {
     if (status_.ok()) status_ = std::move(status);
   }
@@ -110,11 +113,12 @@ struct Answer {
   const char* column;
   Json ours, theirs;
   bool is_time() const { return ours.is_number_float(); }
+  bool is_compared() const { return !theirs.is_null(); }
 };
 using Answers = std::vector<Answer>;
 
 Json TimeIn(Fields& row, const char* column) { return row.Has(column) ? Json(row.Number(column)) : Json(); }
-Json WholeIn(Fields& row, const char* column) { return row.Has(column) ? Json(row.Integer(column)) : Json(); }
+Json WholeIn(Fields& row, const char* column) { return row.Has(column) ? Json(row.Ranks(column)) : Json(); }
 
 // How far a row is from what the grid has.
 struct Distance {
@@ -125,7 +129,7 @@ struct Distance {
 Distance DistanceOf(const Answers& answers) {
   Distance distance;
   for (const Answer& one : answers) {
-    if (one.theirs.is_null()) continue;
+    if (!one.is_compared()) continue;
     if (!one.is_time()) {
       distance.wrong_choice = distance.wrong_choice || one.ours != one.theirs;
     } else {
@@ -137,13 +141,13 @@ Distance DistanceOf(const Answers& answers) {
 }
 
 Answers AnswersOfParm(Fields& row) {
-  const double tokens = double(row.Integer("B")) * row.Integer("L");
-  MoeLayer layer{tokens, double(row.Integer("M")), double(row.Integer("H")), double(row.Integer("k")), row.Number("f")};
-  layer.mp = row.Integer("N_MP");
-  layer.ep = row.Integer("N_EP");
-  layer.esp = row.Integer("N_ESP");
-  if (row.Has("P") && row.Integer("P") != double(layer.ep) * layer.esp)
-    row.Fail(InvalidArgument("column P is {}, not N_EP {} x N_ESP {}", row.Integer("P"), layer.ep, layer.esp));
+  const double tokens = row.Whole("B") * row.Whole("L");
+  MoeLayer layer{tokens, row.Whole("M"), row.Whole("H"), row.Whole("k"), row.Number("f")};
+  layer.mp = row.Ranks("N_MP");
+  layer.ep = row.Ranks("N_EP");
+  layer.esp = row.Ranks("N_ESP");
+  if (row.Has("P") && row.Ranks("P") != double(layer.ep) * layer.esp)
+    row.Fail(InvalidArgument("column P is {}, not N_EP {} x N_ESP {}", row.Ranks("P"), layer.ep, layer.esp));
   const ParmTimes times = PredictParm(layer, kFsmoeTestbedB);
   return {{"choice", times.s1 <= times.s2 ? "S1" : "S2",
            row.Has("choice") ? Json(row.OneOf("choice", {"S1", "S2"})) : Json()},
@@ -155,7 +159,7 @@ Answers AnswersOfParm(Fields& row) {
 // All experts that a token is sent to take it where f is "*". Both kinds of parallelism are as wide as a node.
 Answers AnswersOfFsmoe(Fields& row) {
   const bool is_a = row.OneOf("testbed", {"A", "B"}) == "A", no_drop = row.Text("f") == "*";
-  const double hidden = row.Integer("M"), tokens = double(row.Integer("B")) * row.Integer("L");
+  const double hidden = row.Whole("M"), tokens = row.Whole("B") * row.Whole("L");
   MoeLayer layer{tokens, hidden, hidden * row.Number("hscale"), 2, no_drop ? 1 : row.Number("f")};
   layer.products = row.OneOf("ffn", {"simple", "Mixtral"}) == "simple" ? 2 : 3;
   layer.mp = layer.esp = is_a ? 8 : 4;
@@ -169,7 +173,7 @@ Answers AnswersOfFsmoe(Fields& row) {
 Json WorstRow(int64_t line, const Answers& answers) {
   Json worst = {{"row", line}};
   for (const Answer& one : answers)
-    if (!one.theirs.is_null()) worst[one.column] = {one.ours, one.theirs};
+    if (one.is_compared()) worst[one.column] = {one.ours, one.theirs};
   return worst;
 }
 
@@ -187,7 +191,8 @@ absl::StatusOr<Json> CompareMoe(const std::string& path, bool with_choices) {
   if (!is_parm && !table.Column("testbed"))
     return InvalidArgument("{}: it has neither the columns of Parm's grid (N_MP) nor of FSMoE's (testbed)", path);
   if (table.rows.empty()) return InvalidArgument("{}: there is no row to compute", path);
-  int rows = 0, compared = 0, wrong = 0;
+  int rows = 0, wrong = 0;
+  bool has_choices = false, has_times = false;  // to compare with
   Distance most;
   double error = 0;
   Json worst, skipped = Json::array(), choices = Json::array();
@@ -200,19 +205,19 @@ absl::StatusOr<Json> CompareMoe(const std::string& path, bool with_choices) {
     }
     ++rows;
     choices.push_back(ChoiceRow(one.line, answers));
-    if (std::ranges::all_of(answers, [](const Answer& answer) { return answer.theirs.is_null(); })) continue;
-    ++compared;
+    if (std::ranges::none_of(answers, &Answer::is_compared)) continue;
+    for (const Answer& answer : answers) (answer.is_time() ? has_times : has_choices) |= answer.is_compared();
     const Distance distance = DistanceOf(answers);
     wrong += distance.wrong_choice;
     error = std::max(error, distance.error);
     if (worst.is_null() || distance > most) worst = WorstRow(one.line, answers), most = distance;
   }
   Json report = {{"rows", rows},
-                 {"wrong_choices", compared > 0 ? Json(wrong) : Json()},
-                 {"max_rel_ms", compared > 0 ? Json(error) : Json()},
+                 {"wrong_choices", has_choices ? Json(wrong) : Json()},
+                 {"max_rel_ms", has_times ? Json(error) : Json()},
                  {"worst", worst},
                  {"skipped", skipped}};
-  if (with_choices || compared == 0) report["choices"] = choices;
+  if (with_choices || worst.is_null()) report["choices"] = choices;
   return report;
 }
 

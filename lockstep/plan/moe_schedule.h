@@ -49,9 +49,10 @@ struct FsmoePlan {
 FsmoePlan PlanFsmoe(const MoeLayer& layer, const MoeCosts& costs, MoePass pass, double gradients = 0);
 
 // A table of layers, of Parm (columns N_MP, N_EP, ...) or of FSMoE (testbed, ...), computed anew beside what these
-// formulas gave elsewhere (t_S1_ms, choice, ...; best_r, case, t_ms), as far as it says that. {rows, wrong_choices,
-// max_rel_ms, worst {row, column: [ours, theirs]}, skipped [{row, why}], choices [{row, column: ours}]}. The last where
-// it is asked for, and where there is nothing to compare with; then the three before it are null.
+// formulas gave elsewhere (t_S1_ms, choice, ...; best_r, case, t_ms), as far as a row says that. {rows, wrong_choices,
+// max_rel_ms, worst {row, column: [ours, theirs]}, skipped [{row, why}], choices [{row, column: ours}]}. wrong_choices
+// is null where there is no choice to compare with, max_rel_ms where there is no time, worst where there is neither;
+// choices are told then, and where they are asked for.
 absl::StatusOr<Json> CompareMoe(const std::string& path, bool with_choices = false);
 
 }  // namespace lockstep::plan

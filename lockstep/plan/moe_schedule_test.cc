@@ -113,9 +113,44 @@ TEST(MoeSchedule, ChoosesForAGridWithoutAnswers) {
   EXPECT_THAT(compared["max_rel_ms"].get<double>(), DoubleNear(.0129, 1e-3));
   EXPECT_EQ(of(wrong, true)["choices"].size(), 2u);
 
+  const Json alone = of(layers + ",choice\n" + first + ",S2\n");
+  EXPECT_EQ(alone["wrong_choices"], 0);
+  EXPECT_EQ(alone["max_rel_ms"], Json()) << "no time was compared";
+  const Json timed = of(layers + ",t_S2_ms\n" + first + ",7.3\n");
+  EXPECT_EQ(timed["wrong_choices"], Json()) << "no choice was";
+  EXPECT_THAT(timed["max_rel_ms"].get<double>(), DoubleNear(.0129, 1e-3));
+
   const Json chunks = of("testbed,B,L,M,hscale,f,ffn,phase\nA,1,512,1024,2,2.4,simple,fwd\n");
   EXPECT_EQ(chunks["choices"][0]["best_r"], 1);
   EXPECT_THAT(chunks["choices"][0]["t_ms"].get<double>(), DoubleNear(6.697287, 1e-6));
+}
+
+// What a row leaves empty it does not say; a choice of another name is an error all the same.
+TEST(MoeSchedule, ARowWithoutAnswersIsComputed) {
+  const TestFolder folder;
+  const std::string layers = "B,L,M,H,k,f,N_MP,N_EP,N_ESP,P,choice,t_S2_ms\n", sizes = "2,512,512,2048,2,2.4,2,4,2,";
+  const auto of = [&](const std::string& rows) { return CompareMoe(folder.Write("grid.csv", layers + rows)).value(); };
+  const Json report = of(sizes + "8,S2,7.3\n" + sizes + ",,\n" + sizes + "unknown,-, \n" + sizes + "8,S3,\n");
+  EXPECT_EQ(report["rows"], 3);
+  EXPECT_EQ(report["wrong_choices"], 0);
+  ASSERT_EQ(report["skipped"].size(), 1);
+  EXPECT_EQ(report["skipped"][0]["why"], "column choice is \"S3\"; expected one of S1, S2");
+  const Json blank = of(sizes + "8,,\n");
+  EXPECT_EQ(blank["rows"], 1);
+  EXPECT_EQ(blank["choices"][0]["choice"], "S2");
+  EXPECT_EQ(blank["max_rel_ms"], Json());
+}
+
+TEST(MoeSchedule, ContextsMayBeOfMillionsOfTokens) {
+  const TestFolder folder;
+  const std::string path = folder.Write("grid.csv",
+                                        "B,L,M,H,k,f,N_MP,N_EP,N_ESP\n1,1048576,512,2048,2,2.4,2,4,2\n"
+                                        "2097152,2097152,2097152,4194304,8,2.4,2,4,2\n");
+  const auto report = CompareMoe(path);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->at("skipped"), Json::array());
+  const double shorter = report->at("choices")[0]["t_S1_ms"].get<double>();
+  EXPECT_GT(report->at("choices")[1]["t_S1_ms"].get<double>(), shorter);
 }
 
 }  // namespace

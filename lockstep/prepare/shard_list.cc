@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/number.h"
 #include "lockstep/base/split.h"
 
@@ -60,13 +61,13 @@ std::vector<Entry> EntriesOf(std::string_view text) {
 }
 
 absl::StatusOr<std::vector<Entry>> EntriesOfIndex(const std::string& path, const std::string& text) {
-  const nlohmann::json index = nlohmann::json::parse(text, nullptr, false);
+  const Json index = ParseJson(text);
   const auto wrong = [&] {
     return InvalidArgument(R"({}: expected {{"shardlist": [{{"url": NAME}}, ...]}})", WithoutQuery(path));
   };
   if (!index.is_object() || !index.contains("shardlist") || !index["shardlist"].is_array()) return wrong();
   std::vector<Entry> entries;
-  for (const nlohmann::json& shard : index["shardlist"]) {
+  for (const Json& shard : index["shardlist"]) {
     if (!shard.is_object() || !shard.contains("url") || !shard["url"].is_string()) return wrong();
     entries.push_back({shard["url"].get<std::string>(), entries.size() + 1});
   }

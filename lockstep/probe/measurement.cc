@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
+
 namespace lockstep::probe {
 namespace {
 
@@ -31,15 +33,6 @@ absl::StatusOr<Measurement> ParseMeasurement(const Json& object, const std::stri
   if (value.is_number()) measurement.value = value.get<double>();
   measurement.ok = ok.get<bool>();
   return measurement;
-}
-
-absl::StatusOr<Json> ParseJson(const std::string& text, const std::string& where) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    return InvalidArgument("{}: expected JSON as lockstep probe --json prints it, found none at byte {}", where,
-                           error.byte);
-  }
 }
 
 }  // namespace
@@ -98,8 +91,7 @@ absl::StatusOr<NodeReport> ParseReport(const Json& document, const std::string& 
 
 absl::StatusOr<std::vector<NodeReport>> ParseReports(const std::string& text, const std::string& file) {
   std::vector<NodeReport> reports;
-  if (Json::accept(text)) {
-    LS_ASSIGN_OR_RETURN(const Json document, ParseJson(text, file));
+  if (const Json document = ParseJson(text); !document.is_discarded()) {
     LS_ASSIGN_OR_RETURN(NodeReport report, ParseReport(document, file));
     reports.push_back(std::move(report));
     return reports;
@@ -110,8 +102,11 @@ absl::StatusOr<std::vector<NodeReport>> ParseReports(const std::string& text, co
     const std::string where = fmt::format("{}:{}", file, line), here = text.substr(begin, end - begin);
     begin = end + 1;
     if (here.empty()) continue;
-    LS_ASSIGN_OR_RETURN(const Json document, ParseJson(here, where));
-    LS_ASSIGN_OR_RETURN(NodeReport report, ParseReport(document, where));
+    const absl::StatusOr<Json> document = ReadJson(here);
+    if (!document.ok())
+      return InvalidArgument("{}: expected JSON as lockstep probe --json prints it: {}", where,
+                             Message(document.status()));
+    LS_ASSIGN_OR_RETURN(NodeReport report, ParseReport(*document, where));
     reports.push_back(std::move(report));
   }
   return reports;

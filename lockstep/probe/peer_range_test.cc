@@ -229,7 +229,9 @@ TEST(PeerRange, ReportsAreReadBackAndBadOnesAreRefused) {
   EXPECT_THAT(*ParseReports(line + "\n\n" + line, "f"), SizeIs(2));
   EXPECT_THAT(*ParseReports("", "f"), IsEmpty());
   for (const auto& [text, error] : std::vector<std::pair<std::string, std::string>>{
-           {line + "\n{", "f:2: expected JSON"},
+           {line + "\n{", "f:2: expected JSON as lockstep probe --json prints it: byte 2: not JSON"},
+           {"1e999", "f:1: expected JSON as lockstep probe --json prints it: a number that no double holds"},
+           {R"({"format": )" + std::string(200'000, '[') + std::string(200'000, ']') + "}", "f:1: expected JSON"},
            {"[]", "f: expected an object, found array"},
            {"{}", "f: expected format 1"},
            {R"({"format": 1})", "f: expected the name of a node"},

@@ -7,7 +7,6 @@ CHECKPOINT is one that was verified, DIRECTORY the --checkpoint-dir in which the
 docs/formats/checkpoint.md says what the files hold.
 """
 import base64
-import contextlib
 import copy
 import ctypes
 import fcntl
@@ -37,26 +36,34 @@ class ConvertError(Exception):
     """What is wrong, where, what was expected, what to do."""
 
 
+def file_of(target):
+    """Where a rename puts the new file: a link leads there, and stays. In a device's place none may be put."""
+    real = os.path.realpath(target)
+    if any(is_of_the_system(path) for path in (os.path.abspath(target), real)) or (os.path.lexists(real) and not os.path.isfile(real)):
+        raise ConvertError(f"{target} is no place for a regular file; name another one to write")
+    return real
+
+
+def is_of_the_system(path):
+    return path.startswith(("/dev/", "/proc/", "/sys/")) and not path.startswith("/dev/shm/")
+
+
 def export(checkpoint, target):
-    if os.path.lexists(target) and not os.path.isfile(target):  # a rename would put a file in a device's place
-        raise ConvertError(f"{target} is there and is no regular file; name another one to write")
+    real = file_of(target)
     with open(os.path.join(checkpoint, "manifest.json")) as file:
         manifest = json.load(file)
     ranks = {str(entry["rank"]): {**read_rank(os.path.join(checkpoint, entry["name"])), **having(entry, WORDS)} for entry in manifest["files"]}
     # In one rename: what was there before stays until all of the new one is on disk.
-    beside = f"{target}.next"
     try:
-        with open(beside, "wb") as file:
-            save({**having(manifest, ("step", "epoch", "world_size", "layout")), "ranks": ranks}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        if isinstance(error, OSError):
-            raise ConvertError(f"{target}: {error.strerror}") from error
-        raise
+        with tempfile.TemporaryDirectory(dir=os.path.dirname(real)) as folder:
+            made = os.path.join(folder, "checkpoint.pt")
+            with open(made, "wb") as file:
+                save({**having(manifest, ("step", "epoch", "world_size", "layout")), "ranks": ranks}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(made, real)
+    except OSError as error:
+        raise ConvertError(f"{target}: {error.strerror}") from error
 
 
 def having(entries, keys):

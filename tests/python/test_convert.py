@@ -99,5 +99,64 @@ class PutFolder(unittest.TestCase):
         self.refused("dcp.before is there, what .*dcp was before an export that was killed")
 
 
+class Export(unittest.TestCase):
+    """A file of torch.save in its place."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "manifest.json").write_text('{"step": 3, "world_size": 0, "files": []}')
+        self.target = self.folder / "q.pt"
+
+    def names(self):
+        return {path.name for path in self.folder.iterdir()} - {"manifest.json"}
+
+    def export(self, save=lambda value, file: file.write(b"new"), target=None):
+        with mock.patch.object(_convert, "save", save):
+            _convert.export(str(self.folder), str(target or self.target))
+
+    def test_what_a_link_leads_to_is_written(self):
+        self.target.write_bytes(b"old")
+        (self.folder / "link").symlink_to("q.pt")
+        (self.folder / "dangling").symlink_to("p.pt")
+        for link in ("link", "dangling"):
+            self.export(target=self.folder / link)
+            self.assertTrue((self.folder / link).is_symlink())
+        self.assertEqual([b"new", b"new"], [self.target.read_bytes(), (self.folder / "p.pt").read_bytes()])
+        self.assertEqual({"q.pt", "p.pt", "link", "dangling"}, self.names())
+
+    def test_files_beside_it_stay_as_they_are(self):
+        mine = self.folder / "q.pt.next"
+        mine.write_bytes(b"mine")
+        self.export()
+        self.assertEqual(b"mine", mine.read_bytes())
+        self.assertEqual({"q.pt", "q.pt.next"}, self.names())
+        mask = os.umask(0o077)
+        os.umask(mask)
+        self.assertEqual(0o666 & ~mask, self.target.stat().st_mode & 0o777)
+
+    def test_what_was_there_stays_when_it_fails(self):
+        self.target.write_bytes(b"old")
+        for error, told in ((OSError(28, "No space left on device"), _convert.ConvertError), (KeyboardInterrupt(), KeyboardInterrupt)):
+
+            def save(value, file):
+                file.write(b"half")
+                raise error
+
+            self.assertRaises(told, self.export, save)
+            self.assertEqual((b"old", {"q.pt"}), (self.target.read_bytes(), self.names()))
+
+    def test_no_file_takes_the_place_of_a_device(self):
+        """Only asked where it would be put: nothing is written."""
+        os.mkfifo(self.target)
+        for target in ("/dev/stdout", "/dev/null", "/dev/not/there.pt", "/proc/self/fd/1", "/sys/q.pt", str(self.target), str(self.folder)):
+            with self.assertRaisesRegex(_convert.ConvertError, f"^{target} is no place for a regular file; name another one to write$"):
+                _convert.file_of(target)
+        (self.folder / "link").symlink_to("/dev/null")
+        self.assertRaises(_convert.ConvertError, _convert.file_of, str(self.folder / "link"))
+        self.assertEqual("/dev/shm/not/there.pt", _convert.file_of("/dev/shm/not/there.pt"))
+
+
 if __name__ == "__main__":
     unittest.main()
