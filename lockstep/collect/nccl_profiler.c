@@ -6,8 +6,8 @@
  * channels are watched, too. They tell of every collective when the device began with it, and when it ended.
  *
  * Handles are numbers with a generation, never addresses: what comes late, twice, or from a proxy that serves another
- * process finds nothing, is counted, and changes nothing. Nothing here waits, allocates or fails its caller. A group has
- * a handle that is of nothing: NCCL up to 2.27 tells of no op in one that has none.
+ * process finds nothing, is counted, and changes nothing. Nothing here waits, allocates or fails its caller. A group's
+ * handle is of nothing; it has one since NCCL up to 2.27 tells of no op in a group that has none.
  *
  *   LOCKSTEP_TRAILS       directory for the trails; without it the plugin says so once and is off
  *   LOCKSTEP_NCCL_EVERY   watch the proxies at every N-th collective only; default: at all
