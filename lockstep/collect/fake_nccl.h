@@ -126,7 +126,7 @@ using Descriptor5 = Descriptor<uint64_t, Coll5, P2p4>;
 static_assert(sizeof(Descriptor1) == 120 && sizeof(Descriptor2) == 128 && sizeof(Descriptor3) == 120);
 static_assert(sizeof(Descriptor4) == 104 && sizeof(Descriptor5) == 112);
 
-inline constexpr int kColl = 2, kP2p = 4, kProxyOp = 8, kProxyStep = 16, kKernel = 64;
+inline constexpr int kGroup = 1, kColl = 2, kP2p = 4, kProxyOp = 8, kProxyStep = 16, kKernel = 64;
 inline constexpr uint64_t kHash = 0xfeed;
 
 struct Plugin {
@@ -155,16 +155,16 @@ class FakeNccl {
         &context_, id, &mask_, "dp", 2, 4, 1, nullptr);
   }
   void* Coll() {
-    return Start([&](auto& descriptor) { Fill(descriptor.coll); }, kColl, nullptr);
+    return InGroup([&](auto& descriptor) { Fill(descriptor.coll); }, kColl);
   }
   void* Send(int peer) {
-    return Start(
+    return InGroup(
         [&](auto& descriptor) {
           FillFunction(descriptor.p2p.func, "Send", 6);
           descriptor.p2p.peer = peer;
           if constexpr (requires { descriptor.p2p.hash; }) descriptor.p2p.hash = id_;
         },
-        kP2p, nullptr);
+        kP2p);
   }
   void* Proxy(void* parent, int peer, bool sends, pid_t pid = getpid()) {
     return Start([&](auto& descriptor) { descriptor.proxy = {pid, 0, peer, 4, 1 << 20, sends}; }, kProxyOp, parent);
@@ -208,6 +208,15 @@ class FakeNccl {
     coll.channels = 2;
     if constexpr (requires { coll.hash; }) coll.hash = id_;
     if constexpr (std::is_base_of_v<Coll4, Coll>) coll.algorithm = "RING";
+  }
+  // Each op is in a group of its own. As NCCL up to 2.27 does, versions 1 to 4 tell of no op in a group without handle.
+  template <typename Change>
+  void* InGroup(Change change, int type) {
+    void* group = Other(kGroup);
+    if (group == nullptr && version_ <= 4) return nullptr;
+    void* op = Start(change, type, group);
+    if (group != nullptr) Stop(group);
+    return op;
   }
   template <typename AnyDescriptor, typename Change>
   void* StartAs(Change change, int type, void* parent) {

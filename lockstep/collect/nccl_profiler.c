@@ -6,7 +6,8 @@
  * channels are watched, too. They tell of every collective when the device began with it, and when it ended.
  *
  * Handles are numbers with a generation, never addresses: what comes late, twice, or from a proxy that serves another
- * process finds nothing, is counted, and changes nothing. Nothing here waits, allocates or fails its caller.
+ * process finds nothing, is counted, and changes nothing. Nothing here waits, allocates or fails its caller. A group's
+ * handle is of nothing; it has one since NCCL up to 2.27 tells of no op in a group that has none.
  *
  *   LOCKSTEP_TRAILS       directory for the trails; without it the plugin says so once and is off
  *   LOCKSTEP_NCCL_EVERY   watch the proxies at every N-th collective only; default: at all
@@ -556,6 +557,7 @@ static int start_event(int version, void* context, void** handle, const void* de
   const uint64_t communicator = (uint64_t)(uintptr_t)context - 1;
   if (ls_collect_trail() == NULL || communicator >= LS_TRAIL_COMMUNICATORS) return NCCL_SUCCESS;
   const uint64_t type = version >= 5 ? word_at(descriptor, NCCL_AT_TYPE) : byte_at(descriptor, NCCL_AT_TYPE);
+  if (type == NCCL_GROUP) *handle = (void*)(uintptr_t)kGroupHandle;
   if (type == NCCL_COLL || type == NCCL_P2P) start_op(version, (uint32_t)communicator, handle, type, descriptor);
   if (type == NCCL_PROXY_OP) start_proxy_op((uint32_t)communicator, handle, descriptor);
   if (type == NCCL_PROXY_STEP) start_step(handle, descriptor);
@@ -566,7 +568,7 @@ static int start_event(int version, void* context, void** handle, const void* de
 static int stop_event(void* event) {
   const uint64_t handle = (uint64_t)(uintptr_t)event;
   struct ls_trail* trail = ls_collect_trail();
-  if (handle == 0 || trail == NULL) return NCCL_SUCCESS;
+  if (handle == 0 || handle == kGroupHandle || trail == NULL) return NCCL_SUCCESS;
   struct content* found;
   if ((found = content_of(handle, kOp)) != NULL)
     stop_op(trail, found, handle);

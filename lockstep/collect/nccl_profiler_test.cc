@@ -486,11 +486,25 @@ TEST_P(EachVersion, WhatComesLateTwiceOrFromNowhereChangesNothing) {
   nccl.Stop(step);
   nccl.Stop(step);
   EXPECT_EQ(Trail::Get().no_op - counted, 10u) << "the other process's, two of each handle, the second stop";
-  for (const int type : {0, 1, 3, 32, 64, 128, 256, 1 << 14}) EXPECT_EQ(nccl.Other(type), nullptr);
+  for (const int type : {0, 3, 32, 64, 128, 256, 1 << 14}) EXPECT_EQ(nccl.Other(type), nullptr);
   nccl.Stop(nullptr);
   nccl.State(nullptr, 9);
   nccl.Finalize();
   nccl.Stop(coll);
+  EXPECT_TRUE(Trail::News().empty());
+}
+
+// NCCL up to 2.27 tells of what is in a group only where that has a handle.
+TEST_P(EachVersion, AGroupHasAHandleAndIsNothingElse) {
+  const uint64_t counted = Trail::Get().no_op;
+  void* group = nccl.Other(kGroup);
+  EXPECT_NE(group, nullptr);
+  nccl.State(group, 9, 1);
+  EXPECT_EQ(nccl.Step(group), nullptr);
+  nccl.Stop(group);
+  nccl.Stop(group);
+  EXPECT_EQ(Trail::Get().no_op, counted);
+  EXPECT_TRUE(Trail::UnderWay().empty());
   EXPECT_TRUE(Trail::News().empty());
 }
 

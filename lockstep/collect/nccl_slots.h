@@ -16,6 +16,7 @@
 #include "lockstep/record/trail.h"
 
 enum { kSlots = 8192, kIndexBits = 16 };
+enum { kGroupHandle = 1 << kIndexBits }; /* of all groups: no slot has it */
 enum kind { kOp = 1, kProxyOp = 2, kProxyStep = 3, kKernel = 4 };
 
 struct content {

@@ -392,17 +392,40 @@ class Finder {
       if (!waits_.IsStuckTogether(rank) || waits_.IsHeld(wait) != held || told.contains(rank)) continue;
       const CommOp& op = *wait.op;
       Finding finding;
-      if (op.direction == Direction::kCollective && NameTheDevices(wait, findings)) continue;
+      const std::vector<int> beside = Beside(op);
+      if (op.direction == Direction::kCollective && NameTheDevices(wait, findings)) {
+        NameThoseBeside(beside, findings.back());
+        continue;
+      }
       if (op.direction == Direction::kCollective) {
         finding.suspects = Suspects(standing_.MembersOf(op.communicator));
-        finding.evidence = {fmt::format("all {} members are in {}, and none has ended it",
-                                        standing_.SizeOf(op.communicator), NameOf(log_, op))};
+        finding.evidence = {fmt::format("all {} members {}are in {}, and none has ended it",
+                                        standing_.SizeOf(op.communicator), beside.empty() ? "" : "that are known ",
+                                        NameOf(log_, op))};
         NameTheLeastHeard(wait, finding);
       } else {
         TellOfLinks(standing_, waits_, rank, told, finding);
       }
       NameTheWay(wait, std::move(finding), findings);
+      NameThoseBeside(beside, findings.back());
     }
+  }
+
+  // Of a collective whose members nobody told: who is in nothing, and told nothing of it, may have yet to launch it.
+  std::vector<int> Beside(const CommOp& op) const {
+    std::vector<int> ranks;
+    if (op.direction == Direction::kCollective)
+      std::ranges::copy_if(log_.communicators[op.communicator].perhaps, std::back_inserter(ranks),
+                           [&](int rank) { return standing_.InOf(rank) == nullptr; });
+    return ranks;
+  }
+
+  static void NameThoseBeside(const std::vector<int>& ranks, Finding& finding) {
+    if (ranks.empty()) return;
+    AddTo(finding.ambiguous_with, Suspects(ranks));
+    finding.evidence.push_back(
+        fmt::format("{} told nothing of it, and may be in it: nobody told its members", RanksText(ranks)));
+    finding.probe = StacksText(ranks);
   }
 
   // All have launched it, but of some the device has not come, as far as their hosts saw. False: of none, or of all,

@@ -228,6 +228,27 @@ TEST(CommHang, WhereWhoIsInAGroupIsDoubtfulWhoIsInItsOpMayWait) {
   EXPECT_EQ(diagnosis.findings.at(0).probe, "which ranks are in it");
 }
 
+// Of dumps without groups: two processes could tell nothing, and the third of those beside waits elsewhere.
+TEST(CommHang, WhoMayBeInAGroupThatNobodyToldIsAsGoodAsTheWayBetweenTheOthers) {
+  for (const bool awaited : {false, true}) {
+    Job job;
+    const uint32_t group = job.AddGroup({0, 1, 2}), other = job.AddGroup({3, 6});
+    for (int rank = 0; rank < 3; ++rank) job.Collectives(group, rank, 4, 5);
+    if (awaited) job.log().ops.back().awaits_device = true;
+    job.Collectives(other, 3, 1, 2);
+    job.Collectives(other, 6, 1, 2);
+    for (const int rank : {4, 5}) job.Report(rank);
+    EXPECT_THAT(job.Diagnose().findings.at(0).ambiguous_with, IsEmpty());
+    job.log().communicators[group].perhaps = {3, 4, 5};
+    const incident::Finding finding = job.Diagnose().findings.at(0);
+    EXPECT_EQ(RanksOf(finding.suspects), awaited ? std::vector{2} : (std::vector{0, 1, 2}));
+    EXPECT_THAT(RanksOf(finding.ambiguous_with), ElementsAre(4, 5));
+    EXPECT_THAT(finding.evidence, Contains(HasSubstr("ranks 4, 5 told nothing of it, and may be in it")));
+    EXPECT_THAT(finding.probe, HasSubstr("ranks 4, 5"));
+    EXPECT_FALSE(finding.certain);
+  }
+}
+
 TEST(CommHang, WhereWhoIsInAGroupIsDoubtfulACircleIsNotCertain) {
   Job job;
   const uint32_t a = job.AddGroup({0, 1}), b = job.AddGroup({0, 1});

@@ -28,6 +28,8 @@ struct Communicator {
   size_t size = 0;
   // What would show that one of `ranks`, which nobody told, is in another group; empty: nothing.
   std::string doubt = {};
+  // Where nobody told its ranks: others that reported, and told nothing of it. They may be in it. Ascending.
+  std::vector<int> perhaps = {};
 
   int64_t StandsFor(bool after_long) const { return after_long ? long_told_one_of : told_one_of; }
   size_t unknown() const { return size > ranks.size() ? size - ranks.size() : 0; }

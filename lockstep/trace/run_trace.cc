@@ -54,14 +54,15 @@ bool IsStep(const ls_record& record) {
          record.time_ns > 0 && record.time_ns < kMostNs;
 }
 
-// Of each rank the steps that begin no earlier than its first op: `first`.
-absl::Status ReadSteps(const std::string& path, const std::map<int, int64_t>& first, StepsOfRanks& steps) {
+// Of each rank the steps that begin no earlier than its first op: `first`. `told`: there are any.
+absl::Status ReadSteps(const std::string& path, const std::map<int, int64_t>& first, StepsOfRanks& steps, bool& told) {
   ls_record_reader file{};
   const ls_file_result result = ls_record_reader_open(&file, path.c_str());
   if (result == LS_FILE_UNREADABLE) return InvalidArgument("{}: can't be read: {}", path, strerror(errno));
   if (result == LS_FILE_NOT_RECORDS) return InvalidArgument("{}: no file of records", path);
   while (const ls_record* record = ls_record_reader_next(&file)) {
     if (!IsStep(*record)) continue;
+    told = true;
     const StepTime step = StepTimeOf(*record);
     const auto rank = static_cast<int>(record->body.step.rank & INT32_MAX);
     // What is before a trail's first op may be overwritten.
@@ -349,11 +350,17 @@ absl::StatusOr<std::vector<KinetoRank>> ReadRun(const std::string& directory) {
     first[rank] = BeginOf(*of_rank.front());
   }
   StepsOfRanks steps;
+  bool told = false;
   std::error_code error;
   for (const std::string& path : {directory + "/records.1", directory + "/records"})  // the older ones first
-    if (path.ends_with("/records") || std::filesystem::exists(path, error)) {
-      LS_RETURN_IF_ERROR(ReadSteps(path, first, steps));
+    if (std::filesystem::exists(path, error)) {
+      LS_RETURN_IF_ERROR(ReadSteps(path, first, steps, told));
     }
+  if (!told)
+    return InvalidArgument(
+        "{0}: nothing to explain: its ranks have told no steps; expected a script that makes a lockstep.Checkpoint and "
+        "calls its step() after each. Who holds the others up `lockstep diagnose {0}` tells without steps, too",
+        directory);
   std::map<Form, std::vector<RunStep>> by_form;
   for (const auto& [rank, of_rank] : ops)
     if (const auto own = steps.find(rank); own != steps.end()) SplitIntoSteps(rank, own->second, of_rank, log, by_form);

@@ -17,6 +17,7 @@
 namespace lockstep::trace {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -156,10 +157,23 @@ TEST_F(RunTrace, SaysWhatIsMissing) {
   EXPECT_THAT(Message(ReadRun(empty).status()), HasSubstr("/empty: nothing to explain: this run has no trails"));
   std::ofstream(empty + "/run.json") << R"({"job":"seven","ranks":0})";
   EXPECT_THAT(Message(ReadRun(empty).status()), HasSubstr("/empty: this is the run of a coordinator without ranks"));
-  std::filesystem::resize_file(run_ + "/records", 64);
-  EXPECT_THAT(Message(ReadRun(run_).status()), HasSubstr("no step with communication"));
-  std::ofstream(run_ + "/records") << "something else";
+  std::ofstream(run_ + "/records.1") << "something else";
   EXPECT_THAT(Message(ReadRun(run_).status()), HasSubstr("no file of records"));
+  std::filesystem::remove(run_ + "/records.1");
+  std::filesystem::resize_file(run_ + "/records", 64);
+  const auto without_steps = AllOf(HasSubstr("its ranks have told no steps"), HasSubstr("lockstep.Checkpoint"),
+                                   HasSubstr("`lockstep diagnose " + run_));
+  EXPECT_THAT(Message(ReadRun(run_).status()), without_steps);
+  std::filesystem::remove(run_ + "/records");
+  EXPECT_THAT(Message(ReadRun(run_).status()), without_steps) << "it is made for the first of them";
+  ls_record before{};  // all that is told of communication
+  before.kind = LS_RECORD_STEP;
+  before.time_ns = kMs;
+  before.body.step.duration = 1;
+  const int file = ls_record_file_create((run_ + "/records").c_str());
+  EXPECT_TRUE(ls_record_file_append(file, &before, 1));
+  close(file);
+  EXPECT_THAT(Message(ReadRun(run_).status()), HasSubstr("no step with communication"));
 }
 
 }  // namespace

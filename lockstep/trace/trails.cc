@@ -17,6 +17,23 @@
 namespace lockstep::trace {
 namespace {
 
+bool IsOurs(const std::filesystem::path& path) {
+  return path.extension() == kTrailSuffix || path.extension() == kRecordsSuffix;
+}
+
+// Files of other kinds beside trails: dumps of a tool that writes into their directory, say. A run's are its own.
+uint64_t OthersIn(const std::string& directory) {
+  uint64_t ours = 0, others = 0;
+  std::error_code error;
+  for (const std::string& folder : {directory, directory + "/trails"}) {
+    if (std::filesystem::exists(folder + "/run.json", error)) continue;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+      if (entry.is_regular_file(error)) ++(IsOurs(entry.path()) ? ours : others);
+    if (ours == 0) others = 0;  // of a copied run's own folder
+  }
+  return others;
+}
+
 // Of a directory, or of a run's.
 void AddFiles(const std::string& directory, const char* suffix, std::vector<std::string>& files) {
   std::error_code error;
@@ -103,6 +120,9 @@ absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths) {
   log.damaged = std::move(damaged);
   for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
   if (!counters.empty()) log.AddBlindSpot("part of what was kept can't be read");
+  for (const std::string& path : paths)
+    if (std::error_code error; std::filesystem::is_directory(path, error))
+      Count(log.counters, "other_files", OthersIn(path));
   return log;
 }
 

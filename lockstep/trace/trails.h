@@ -19,7 +19,8 @@ inline constexpr char kRecordsSuffix[] = ".records";  // record_file.h
 CommLog JoinTrails(std::vector<TrailSnapshot> trails);
 
 // Trails and files of snapshots (record_file.h): named by themselves, and all of directories and of runs' directories.
-// Errors: nothing there can be read; a file among others that can't be is listed as damaged.
+// Errors: nothing there can be read; a file among others that can't be is listed as damaged. Files of other kinds, as
+// dumps, beside them are counted (other_files).
 absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths);
 bool HasTrails(const std::string& path);
 // Paths of the trails in a directory, or in a run's.

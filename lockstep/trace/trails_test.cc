@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <set>
 
 #include "lockstep/base/test_folder.h"
+#include "lockstep/record/trail.h"
 
 namespace lockstep::trace {
 namespace {
@@ -597,6 +599,20 @@ TEST(Trails, FilesThatAreNone) {
   EXPECT_THAT(Message(ReadTrails({path}).status()), HasSubstr("no trail of this version, or one cut short"));
   EXPECT_FALSE(HasTrails("/no/such/place"));
   EXPECT_FALSE(ReadTrails({"/no/such/place"}).ok());
+}
+
+// As dumps of a Flight Recorder are: given as two paths they would be refused.
+TEST(Trails, WhatIsBesideThemInTheirDirectoryIsCounted) {
+  const TestFolder folder;
+  ls_origin origin{};
+  origin.world = 1;
+  ls_trail* trail = ls_trail_create((folder / "0.trail").c_str(), &origin, 512);
+  munmap(trail, ls_trail_bytes(512));
+  EXPECT_EQ(CounterOf(ReadTrails({folder.path()}).value(), "other_files"), 0u);
+  for (const char* dump : {"rank_0.json", "rank_1.json"}) folder.Write(dump, "{}");
+  EXPECT_EQ(CounterOf(ReadTrails({folder.path()}).value(), "other_files"), 2u);
+  folder.Write("run.json", "{}");
+  EXPECT_EQ(CounterOf(ReadTrails({folder.path()}).value(), "other_files"), 0u) << "a run's own";
 }
 
 }  // namespace

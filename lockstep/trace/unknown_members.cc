@@ -106,6 +106,8 @@ void FillUnknownMembers(CommLog& log) {
       log.communicators[communicator].ranks = log.reported;
       continue;
     }
+    std::vector<int> perhaps;
+    std::ranges::copy_if(log.reported, std::back_inserter(perhaps), [&](int rank) { return !calls_of.contains(rank); });
     std::vector<Group> groups;
     const bool doubtful = FindGroups(calls_of, log.reported.size(), groups);
     for (Group& group : groups) {
@@ -119,6 +121,7 @@ void FillUnknownMembers(CommLog& log) {
             fmt::format("which ranks are in process group {}: dumps before version 2 do not tell", name);
       for (const int rank : group.ranks) moved[{communicator, rank}] = index;
       log.communicators[index].ranks = std::move(group.ranks);
+      log.communicators[index].perhaps = perhaps;
     }
   }
   for (CommOp& op : log.ops)

@@ -96,6 +96,14 @@ TEST_F(UnknownMembers, OneIsByItselfWhereAnotherHasToldNothingOfTheNumber) {
   EXPECT_THAT(Doubt(), IsEmpty());
 }
 
+// As of a process that can't take its turn: its dump has nothing.
+TEST_F(UnknownMembers, WhoToldNothingOfANumberMayBeInEachOfItsGroups) {
+  for (int rank = 0; rank < 4; ++rank) Add(rank, 7, static_cast<uint32_t>(rank % 2), kOpen);
+  log_.reported.insert(log_.reported.end(), {4, 6});
+  Groups();
+  for (const Communicator& one : log_.communicators) EXPECT_THAT(one.perhaps, ElementsAre(4, 6));
+}
+
 TEST_F(UnknownMembers, SeveralThatEachCallItOtherwiseAreByThemselves) {
   for (int rank = 0; rank < 4; ++rank) Add(rank, 7, 0, kOpen, rank < 2 ? 1 : static_cast<uint32_t>(rank));
   EXPECT_THAT(Groups(), ElementsAre(ElementsAre(0, 1), ElementsAre(2), ElementsAre(3)));
