@@ -182,7 +182,8 @@ std::vector<TelemetryFault> Telemetry::Job::Unmet() const {
 
 void Telemetry::Job::Run(Seconds since_begin) {
   const int64_t until = kBegin + ToNanos(since_begin).value;
-  while (end_ < until && stuck_ == 0) {
+  // Who is stuck holds up whoever waits for it, some of them not before the step after.
+  while (end_ < until && stuck_ < ranks_.size()) {
     Step();
     for (const Rank& rank : ranks_) end_ = std::max(end_, rank.now);
   }
