@@ -238,7 +238,10 @@ void Telemetry::Job::Work(size_t index, Seconds seconds) {
         fault.kind == FaultKind::kEverybody)
       factor *= fault.factor;
     if (fault.kind == FaultKind::kGc && chance_.Uniform() < fault.share / computes) pause += fault.seconds;
-    if (fault.kind == FaultKind::kStopped && own) return Stick(index, nullptr);
+    if (fault.kind == FaultKind::kStopped && own) {
+      rank.stopped = true;
+      return Stick(index, nullptr);
+    }
   }
   rank.now += ToNanos(seconds * factor + pause).value;
 }

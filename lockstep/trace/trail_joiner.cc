@@ -67,6 +67,7 @@ class Joiner {
     for (const TrailSnapshot& trail : trails_) NoteToldOneOf(trail);
     NoteSteps();
     for (const TrailSnapshot& trail : trails_) NoteBegun(trail);
+    NoteAtRest();
     for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
     TellElsewhere();
     // A process may have a trail of each library.
@@ -398,6 +399,18 @@ class Joiner {
         newest_there = std::max(newest_there, record.time_ns);
         if (record.kind == LS_RECORD_OP) newest = std::max(newest, LaunchOf(record, is_under_way));
       }
+  }
+
+  // Where all are stopped, somebody paused the job.
+  void NoteAtRest() {
+    log_.at_rest.emplace();
+    const bool paused = std::ranges::all_of(
+        trails_, [](const TrailSnapshot& trail) { return trail.stopped || (!trail.alive && !trail.elsewhere); });
+    for (const TrailSnapshot& trail : trails_) {
+      const int rank = static_cast<int>(trail.origin.rank);
+      if (trail.stopped && !paused) log_.at_rest->emplace(rank, "its process is stopped (state T)");
+      if (!trail.alive && !trail.elsewhere) log_.at_rest->emplace(rank, "its process is gone");
+    }
   }
 
   void TakeTransfer(const TrailSnapshot& trail, const ls_record& record, const Told& told) {
