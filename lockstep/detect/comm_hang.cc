@@ -494,9 +494,12 @@ CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresho
   std::erase_if(diagnosis.findings, [&](const Finding& hang) { return IsExplained(hang, findings); });
   diagnosis.findings.insert(diagnosis.findings.begin(), findings.begin(), findings.end());
   if (!diagnosis.findings.empty()) return diagnosis;
-  diagnosis.too_short = IsAnyTold(log) ? std::move(too_short)
-                                       : "no rank has told of a collective, send or receive: whether they have met, or "
-                                         "still wait to meet, can't be told";
+  if (!IsAnyTold(log))
+    too_short =
+        "no rank has told of a collective, send or receive: whether they have met, or still wait to meet, can't be "
+        "told";
+  const std::string quiet = QuietText(log, thresholds);
+  diagnosis.too_short = quiet.empty() ? std::move(too_short) : quiet + (too_short.empty() ? "" : "; ") + too_short;
   return diagnosis;
 }
 

@@ -23,6 +23,7 @@ namespace {
 
 using incident::Finding;
 using incident::Syndrome;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -345,6 +346,33 @@ TEST(CommHang, WhatHasEndedSoLateTwiceMayEndAgain) {
   Job stopped = at(2, 8'000'000'000);
   stopped.log().at_rest->emplace(0, "its process is stopped (state T)");
   EXPECT_TRUE(stopped.Diagnose().findings.at(0).certain) << "time is not all that tells";
+}
+
+// Rank 1 sleeps, and the others wait for it in what no collector sees.
+TEST(CommHang, AJobInWhichNothingMovesIsNotHealthy) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  const auto quiet = [&](double seconds, int64_t step_ns) {
+    Job now = job;
+    for (int64_t step = 1; step <= 600; ++step)
+      for (int rank = 0; rank < 3; ++rank) {
+        now.Add(world, rank, step, "all_reduce", OpState::kCompleted);
+        now.log().ops.back().created_ns = step * step_ns;
+        now.log().ops.back().duration_ns = 1'000'000;
+        now.log().ops.back().alone_ns = step_ns - 1'000'000;
+        now.log().quiet_ns[rank] = static_cast<int64_t>(seconds * 1e9) + (rank == 1 ? 500'000'000 : 0);
+      }
+    return DiagnosisReport(now.Diagnose(), now.log());
+  };
+  EXPECT_EQ(quiet(4, 50'000'000)["healthy"], true);
+  const Json report = quiet(55, 50'000'000);
+  EXPECT_TRUE(report["healthy"].is_null()) << report;
+  EXPECT_THAT(report["blind_spot"].get<std::string>(),
+              AllOf(HasSubstr("no rank has launched or ended anything for 55.0 s"),
+                    HasSubstr("rank 1 has been quiet for longest, 55.5 s")));
+  EXPECT_EQ(quiet(25, 20'000'000'000)["healthy"], true) << "its steps take 20 s";
+  EXPECT_TRUE(quiet(61, 20'000'000'000)["healthy"].is_null());
+  EXPECT_EQ(report["verdicts"].size(), 0u);
 }
 
 TEST(CommHang, NothingIsCertainWhereOpsAreNotSeenToEnd) {

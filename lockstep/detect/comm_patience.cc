@@ -1,8 +1,13 @@
 #include "lockstep/detect/comm_patience.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <numeric>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -10,6 +15,8 @@ namespace lockstep::detect {
 namespace {
 
 using trace::CommOp;
+
+constexpr size_t kFewestMoments = 100;  // to tell how long it is quiet in between
 
 bool HasCompleted(const CommOp& op) { return op.state == trace::OpState::kCompleted && op.duration_ns >= 0; }
 
@@ -55,6 +62,37 @@ Seconds RepeatedWait(const trace::CommLog& log, const CommThresholds& thresholds
     if (tells(op) && (op.created_ns >= end || op.created_ns + op.duration_ns <= begin))
       again = std::max(again, op.duration_ns);
   return Times(thresholds.hang_of_longest, again);
+}
+
+std::optional<Seconds> UsualQuiet(const trace::CommLog& log) {
+  std::vector<int64_t> moments;
+  for (const CommOp& op : log.ops) {
+    if (op.created_ns < 0) continue;
+    moments.push_back(op.created_ns);
+    if (HasCompleted(op)) moments.push_back(op.created_ns + op.duration_ns);
+  }
+  if (moments.size() < kFewestMoments) return std::nullopt;
+  std::sort(moments.begin(), moments.end());
+  std::adjacent_difference(moments.begin(), moments.end(), moments.begin());
+  std::nth_element(moments.begin() + 1, moments.begin() + 2, moments.end(), std::greater<>());
+  return Times(kQuiets, moments[2]);
+}
+
+std::optional<Seconds> QuietFor(const trace::CommLog& log) {
+  if (log.quiet_ns.empty()) return std::nullopt;
+  return ToSeconds(Nanos{std::ranges::min(std::views::values(log.quiet_ns))});
+}
+
+std::string QuietText(const trace::CommLog& log, const CommThresholds& thresholds) {
+  const std::optional<Seconds> quiet = QuietFor(log);
+  if (!quiet || *quiet < thresholds.hang || log.ops.empty() || LongestWait(log)) return "";
+  if (*quiet < UsualQuiet(log).value_or(thresholds.hang)) return "";
+  const auto longest =
+      std::ranges::max_element(log.quiet_ns, [](const auto& a, const auto& b) { return a.second < b.second; });
+  return fmt::format(
+      "no rank has launched or ended anything for {:.1f} s, and nobody waits in what is told: whether the job hangs "
+      "elsewhere can't be told; rank {} has been quiet for longest, {:.1f} s",
+      quiet->value, longest->first, ToSeconds(Nanos{longest->second}).value);
 }
 
 }  // namespace lockstep::detect

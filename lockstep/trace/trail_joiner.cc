@@ -387,18 +387,26 @@ class Joiner {
     return record.time_ns - (is_under_way ? 0 : ls_delta_ns(record.body.op.duration, record.delta_shift));
   }
 
-  // When the rank last made a communicator or launched an op, of whatever library; and when its host last told
-  // anything.
+  // When the rank last made a communicator or launched an op, of whatever library; when it last told of any, and when
+  // its host last told anything.
   void NoteBegun(const TrailSnapshot& trail) {
-    int64_t& newest = newest_begun_[static_cast<int>(trail.origin.rank)];
+    const int rank = static_cast<int>(trail.origin.rank);
+    int64_t& newest = newest_begun_[rank];
     int64_t& newest_there = newest_on_[trail.host()];
+    int64_t told = 0;
     for (const ls_communicator& own : trail.communicators)
       if (own.id != 0) newest = std::max(newest, own.created_ns);
     for (const bool is_under_way : {false, true})
       for (const ls_record& record : is_under_way ? trail.under_way : trail.ended) {
         newest_there = std::max(newest_there, record.time_ns);
-        if (record.kind == LS_RECORD_OP) newest = std::max(newest, LaunchOf(record, is_under_way));
+        if (record.kind != LS_RECORD_OP) continue;
+        newest = std::max(newest, LaunchOf(record, is_under_way));
+        told = std::max(told, record.time_ns);
       }
+    if (!trail.alive || trail.owner().second == kDataLibrary) return;
+    const int64_t quiet = std::max<int64_t>(0, trail.taken_ns - std::max(told, newest));
+    if (const auto [known, anew] = log_.quiet_ns.emplace(rank, quiet); !anew)
+      known->second = std::min(known->second, quiet);
   }
 
   // Where all are stopped, somebody paused the job.

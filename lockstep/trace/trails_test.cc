@@ -157,6 +157,17 @@ TEST(Trails, WhoIsStoppedOrGoneLaunchesNothingMore) {
   EXPECT_EQ(JoinTrails(trails).at_rest, Map{}) << "somebody paused the job";
 }
 
+TEST(Trails, SinceWhenARankIsQuietItsNewestOpTells) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(1), TrailOf(2), TrailOf(3)};
+  for (TrailSnapshot& trail : trails) AddCommunicator(trail, 7, trail.origin.rank, 4, 20'000 * kMs);
+  trails[0].ended = {OpOf(0, 1, 40'000)};
+  trails[0].under_way = {OpOf(0, 2, 70'000, LS_OP_STARTED)};
+  trails[1].ended = {OpOf(0, 1, 60'000)};
+  trails[2].alive = false;
+  EXPECT_EQ(JoinTrails(trails).quiet_ns,
+            (std::map<int, int64_t>{{0, 30'000 * kMs}, {1, 40'000 * kMs}, {3, 80'000 * kMs}}));
+}
+
 TEST(Trails, OfAProcessTheStateIsRead) {
   const pid_t child = fork();
   if (child == 0)
