@@ -409,15 +409,16 @@ class Joiner {
       known->second = std::min(known->second, quiet);
   }
 
-  // Where all are stopped, somebody paused the job.
+  // Where none runs, somebody paused the job, or it is over, and nobody knows who was gone first.
   void NoteAtRest() {
     log_.at_rest.emplace();
-    const bool paused = std::ranges::all_of(
-        trails_, [](const TrailSnapshot& trail) { return trail.stopped || (!trail.alive && !trail.elsewhere); });
+    const auto is_gone = [](const TrailSnapshot& trail) { return !trail.alive && !trail.elsewhere; };
+    if (std::ranges::all_of(trails_, [&](const TrailSnapshot& trail) { return trail.stopped || is_gone(trail); }))
+      return;
     for (const TrailSnapshot& trail : trails_) {
       const int rank = static_cast<int>(trail.origin.rank);
-      if (trail.stopped && !paused) log_.at_rest->emplace(rank, "its process is stopped (state T)");
-      if (!trail.alive && !trail.elsewhere) log_.at_rest->emplace(rank, "its process is gone");
+      if (trail.stopped) log_.at_rest->emplace(rank, "its process is stopped (state T)");
+      if (is_gone(trail)) log_.at_rest->emplace(rank, "its process is gone");
     }
   }
 

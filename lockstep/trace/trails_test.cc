@@ -155,6 +155,8 @@ TEST(Trails, WhoIsStoppedOrGoneLaunchesNothingMore) {
   EXPECT_EQ(JoinTrails(trails).at_rest, (Map{{1, "its process is stopped (state T)"}})) << "nobody here knows";
   trails[0].stopped = trails[2].stopped = true;
   EXPECT_EQ(JoinTrails(trails).at_rest, Map{}) << "somebody paused the job";
+  for (TrailSnapshot& trail : trails) trail.alive = trail.stopped = trail.elsewhere = false;
+  EXPECT_EQ(JoinTrails(trails).at_rest, Map{}) << "it is over, and nobody knows who was gone first";
 }
 
 TEST(Trails, SinceWhenARankIsQuietItsNewestOpTells) {
