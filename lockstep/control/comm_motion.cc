@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "lockstep/detect/comm_patience.h"
+
 namespace lockstep::control {
 namespace {
 
-constexpr Seconds kLately{30};  // agents tell of their trails every 5 s
+constexpr Seconds kLately{30};        // agents tell of their trails every 5 s
+constexpr Seconds kWorthAsking{0.5};  // what is quiet for less nobody asks about (detect::HangLimits::least_stall)
 
 // For as long as it is under way; a failed one has ended.
 bool IsWaitedIn(const trace::CommOp& op) { return op.state != trace::OpState::kCompleted && op.duration_ns < 0; }
@@ -36,10 +39,13 @@ void CommMotion::Look(const Trails& trails, const trace::CommLog& log, Nanos now
   places_ = std::move(places);
   looked_ = now;
   waits_ = log.doubt.empty() && !log.unseen && !log.moving && std::ranges::any_of(log.ops, IsWaitedIn);
+  quiet_ = waits_ ? detect::QuietFor(log).value_or(Seconds{}) : Seconds{};
+  usual_quiet_ = quiet_ >= kWorthAsking ? detect::UsualQuiet(log) : std::nullopt;
 }
 
-std::optional<Nanos> CommMotion::WaitsSince(Nanos now) const {
-  return waits_ && now - looked_ <= ToNanos(kLately) ? std::optional(moved_) : std::nullopt;
+std::optional<detect::CommWait> CommMotion::Wait(Nanos now) const {
+  if (!waits_ || now - looked_ > ToNanos(kLately)) return std::nullopt;
+  return detect::CommWait{moved_, looked_ - ToNanos(quiet_), quiet_, usual_quiet_};
 }
 
 }  // namespace lockstep::control

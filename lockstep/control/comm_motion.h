@@ -5,7 +5,7 @@
 //
 //   CommMotion motion;
 //   motion.Look(trails, log, now);                       // every few seconds
-//   std::optional<Nanos> since = motion.WaitsSince(now);
+//   std::optional<detect::CommWait> wait = motion.Wait(now);
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/base/units.h"
+#include "lockstep/detect/hang.h"
 #include "lockstep/trace/comm_log.h"
 #include "lockstep/trace/trail_file.h"
 
@@ -29,7 +30,7 @@ class CommMotion {
   void Look(const Trails& trails, const trace::CommLog& log, Nanos now);
   // Null: nobody waits, or it is not known, as where ranks may communicate by what tells nothing, or nobody has looked
   // lately.
-  std::optional<Nanos> WaitsSince(Nanos now) const;
+  std::optional<detect::CommWait> Wait(Nanos now) const;
 
  private:
   // How far a process has come.
@@ -44,6 +45,8 @@ class CommMotion {
   std::map<std::pair<uint32_t, std::string>, Place> places_;  // at the newest look
   Nanos looked_, moved_;
   bool waits_ = false;
+  Seconds quiet_;  // at the newest look
+  std::optional<Seconds> usual_quiet_;
 };
 
 }  // namespace lockstep::control

@@ -37,7 +37,11 @@ class CommMotionTest : public testing::Test {
   std::optional<Nanos> Look(double at) {
     for (auto& [owner, trail] : trails_) trail.taken_ns = At(at).value;
     motion_.Look(trails_, trace::JoinTrails({Of(0), Of(1)}), At(at));
-    return motion_.WaitsSince(At(at));
+    return Since(at);
+  }
+  std::optional<Nanos> Since(double at) const {
+    const std::optional<detect::CommWait> wait = motion_.Wait(At(at));
+    return wait ? std::optional(wait->since) : std::nullopt;
   }
 
   Trails trails_;
@@ -45,7 +49,7 @@ class CommMotionTest : public testing::Test {
 };
 
 TEST_F(CommMotionTest, WaitsSinceTheNewestMove) {
-  EXPECT_EQ(motion_.WaitsSince(At(1)), std::nullopt) << "nobody has looked";
+  EXPECT_EQ(Since(1), std::nullopt) << "nobody has looked";
   EXPECT_EQ(Look(10), At(10));
   EXPECT_EQ(Look(15), At(10));
   Of(0).under_way[0].body.op.messages = 3;
@@ -61,8 +65,31 @@ TEST_F(CommMotionTest, WaitsSinceTheNewestMove) {
   EXPECT_EQ(Look(35), At(35)) << "another one ended, of which no counter tells";
   Of(0).ended.clear();
   EXPECT_EQ(Look(40), At(35)) << "it is too old to be told";
-  EXPECT_EQ(motion_.WaitsSince(At(60)), At(35));
-  EXPECT_EQ(motion_.WaitsSince(At(100)), std::nullopt) << "what has become of it since nobody knows";
+  EXPECT_EQ(Since(60), At(35));
+  EXPECT_EQ(Since(100), std::nullopt) << "what has become of it since nobody knows";
+}
+
+// Collectives of 10 ms at each tenth of a second until 39.91 s, but for two rests of 2 s; then one waits.
+TEST_F(CommMotionTest, HowLongItIsQuietIsToldBesideWhatIsUsual) {
+  for (uint32_t number = 1; number < 300; ++number)
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      ls_record op = Of(0).under_way[0];
+      const int rests = (number >= 100) + (number >= 200);
+      op.time_ns = At(6.01 + 0.1 * number + 2 * rests).value;
+      op.body.op.number = number;
+      op.body.op.state = LS_OP_COMPLETED;
+      ls_op_set_duration(&op, 10'000'000);
+      Of(rank).ended.push_back(op);
+    }
+  Of(0).under_way[0].time_ns = At(40).value;
+  Of(0).under_way[0].body.op.number = 300;
+  Look(40.3);
+  EXPECT_EQ(motion_.Wait(At(40.3))->usual_quiet, std::nullopt) << "nobody asks";
+  Look(42.5);
+  const detect::CommWait wait = motion_.Wait(At(44)).value();
+  EXPECT_NEAR(ToSeconds(wait.quiet_since - At(40)).value, 0, 1e-6);
+  EXPECT_NEAR(wait.quiet.value, 2.5, 1e-6);
+  EXPECT_NEAR(wait.usual_quiet.value().value, 3 * 2.09, 1e-3);
 }
 
 TEST_F(CommMotionTest, WhereNobodyWaitsThereIsNothingToSay) {

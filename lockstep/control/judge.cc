@@ -154,7 +154,7 @@ void Judge::TellPause(const State& state, std::vector<EventBody>& events) const 
 }
 
 void Judge::TellSuspicions(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
-  const detect::Verdict verdict = detector_.At(now, state.unseen, motion_.WaitsSince(now));
+  const detect::Verdict verdict = detector_.At(now, state.unseen, motion_.Wait(now));
   wants_stacks_ = verdict.wants_stacks;
   for (const incident::Finding& finding : verdict.findings) {
     Suspicion& told =

@@ -274,10 +274,12 @@ class UnseenTest : public JudgeTest {
       samples.ranks.emplace_back().rank = RankId(static_cast<int>(rank));
       samples.ranks.back().at = At(at);
       samples.ranks.back().joined = rank < joined;
+      if (static_cast<int>(rank) == stopped_) samples.ranks.back().state = detect::ProcState::kStopped;
     }
     judge_.Add(samples);
     return judge_.At(state_, {}, At(at));
   }
+  int stopped_ = -1;
 };
 
 TEST_F(UnseenTest, AJobOfWhichNoRankJoinsTrains) {
@@ -387,6 +389,16 @@ TEST_F(UnseenHangTest, WhoHasNotComeIsNamedByWhatTheOthersWaitIn) {
   ASSERT_TRUE(named.has_value());
   EXPECT_LE(named->first, 135);
   EXPECT_EQ(named->second.syndrome, incident::Syndrome::kNonCommunicationHang);
+  EXPECT_EQ(named->second.suspects.at(0).name, "1");
+}
+
+// Two looks at trails, 5 s apart, and how long the job is quiet otherwise.
+TEST_F(UnseenHangTest, AStoppedRankIsCertainByTheNextLook) {
+  stopped_ = 1;
+  const auto named = Until(200, true);
+  ASSERT_TRUE(named.has_value());
+  EXPECT_LE(named->first, 106);
+  EXPECT_EQ(named->second.syndrome, incident::Syndrome::kStopped);
   EXPECT_EQ(named->second.suspects.at(0).name, "1");
 }
 

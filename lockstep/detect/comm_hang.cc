@@ -16,6 +16,7 @@
 #include "lockstep/detect/comm_departures.h"
 #include "lockstep/detect/comm_links.h"
 #include "lockstep/detect/comm_mismatches.h"
+#include "lockstep/detect/comm_patience.h"
 #include "lockstep/detect/comm_slow.h"
 #include "lockstep/detect/comm_text.h"
 #include "lockstep/detect/comm_waits.h"
@@ -34,27 +35,6 @@ using trace::Direction;
 constexpr std::array<std::string_view, 6> kRooted = {"broadcast", "reduce",         "gather",
                                                      "scatter",   "_broadcast_oop", "_reduce_oop"};
 bool IsRooted(const std::string& function) { return std::ranges::find(kRooted, function) != kRooted.end(); }
-
-// What is under way was launched moments ago, as far as that is known: a running job always has something under way.
-bool IsTooSoon(const trace::CommLog& log, const CommThresholds& thresholds) {
-  int64_t oldest = -1;
-  for (const CommOp& op : log.ops) {
-    if (op.state == trace::OpState::kCompleted || op.duration_ns >= 0) continue;  // failed ones have ended, too
-    if (op.age_ns < 0) return false;
-    oldest = std::max(oldest, op.age_ns);
-  }
-  if (oldest < 0) return false;
-  std::vector<int64_t> durations;
-  for (const CommOp& op : log.ops)
-    if (op.state == trace::OpState::kCompleted && op.duration_ns >= 0) durations.push_back(op.duration_ns);
-  double limit = static_cast<double>(ToNanos(thresholds.hang).value);
-  if (!durations.empty()) {
-    const auto rare = durations.begin() + static_cast<std::ptrdiff_t>(durations.size() * 99 / 100);
-    std::nth_element(durations.begin(), rare, durations.end());
-    limit = std::max(limit, thresholds.hang_of_usual * static_cast<double>(*rare));
-  }
-  return static_cast<double>(oldest) < limit;
-}
 
 class Finder {
  public:
@@ -340,6 +320,11 @@ class Finder {
                        [&](int rank) { return ends.contains(rank) || waits_.Of(rank) != nullptr; });
   }
 
+  // Who is outside of what others wait in may be at work there, an evaluation say, and come to it.
+  bool MayCome(int rank, Syndrome syndrome) const {
+    return syndrome == Syndrome::kNonCommunicationHang && log_.at_rest && !log_.at_rest->contains(rank);
+  }
+
   void Name(const std::map<int, End>& ends, Syndrome syndrome, bool certain, std::vector<Finding>& findings) const {
     if (ends.empty()) return;
     Finding finding;
@@ -351,7 +336,8 @@ class Finder {
     for (const auto& [rank, end] : ends) {
       finding.suspects.push_back(incident::SuspectRank(RankId(rank)));
       const std::string doubt = DoubtOf(rank, end);
-      finding.certain = finding.certain && end.counted && !end.rooted && doubt.empty() && end.of_few == nullptr;
+      finding.certain = finding.certain && end.counted && !end.rooted && doubt.empty() && end.of_few == nullptr &&
+                        !MayCome(rank, syndrome);
       since = std::min(since, end.since_ns);
       if (end.of_few != nullptr && seen.insert(end.of_few).second)
         few.insert(end.of_few->in.begin(), end.of_few->in.end());
@@ -360,8 +346,9 @@ class Finder {
     finding.ambiguous_with = Suspects({few.begin(), few.end()});
     incident::TellSome(WithEvidence(ends), "ranks", finding.evidence, [&](int rank) {
       AddTo(finding.evidence, ends.at(rank).evidence);
-      if (const auto remark = log_.remarks.find(rank); remark != log_.remarks.end())
-        finding.evidence.push_back(fmt::format("rank {}: {}", rank, remark->second));
+      for (const auto* told : {&log_.remarks, log_.at_rest ? &*log_.at_rest : nullptr})
+        if (told != nullptr && told->contains(rank))
+          finding.evidence.push_back(fmt::format("rank {}: {}", rank, told->at(rank)));
     });
     if (since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
     if (!finding.certain && finding.probe.empty()) finding.probe = StacksText(Keys(ends));
@@ -493,6 +480,16 @@ bool IsExplained(const Finding& hang, const std::vector<Finding>& slow) {
   });
 }
 
+// Nothing but how long it has been says that who is waited for does not come.
+bool IsByTimeAlone(const trace::CommLog& log, const Finding& finding) {
+  const bool outside = finding.syndrome == Syndrome::kNonCommunicationHang || finding.syndrome == Syndrome::kStalled;
+  return outside && !finding.certain && log.at_rest &&
+         std::ranges::none_of(finding.suspects, [&](const Suspect& suspect) {
+           const std::optional<RankId> rank = incident::RankOf(suspect);
+           return rank && log.at_rest->contains(rank->value());
+         });
+}
+
 // A collective or transfer, by itself or by a rank's counters.
 bool IsAnyTold(const trace::CommLog& log) {
   return !log.ops.empty() ||
@@ -504,7 +501,11 @@ bool IsAnyTold(const trace::CommLog& log) {
 CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresholds) {
   CommDiagnosis diagnosis;
   diagnosis.no_report = NoReport(log);
-  if (!IsTooSoon(log, thresholds)) diagnosis.findings = Finder(log, diagnosis.no_report).Run();
+  const std::optional<Seconds> waited = LongestWait(log);
+  if (waited && *waited < UsualWait(log, thresholds)) return diagnosis;
+  diagnosis.findings = Finder(log, diagnosis.no_report).Run();
+  if (waited && !diagnosis.findings.empty() && *waited < RepeatedWait(log, thresholds))
+    std::erase_if(diagnosis.findings, [&](const Finding& finding) { return IsByTimeAlone(log, finding); });
   return diagnosis;
 }
 
@@ -519,9 +520,12 @@ CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresho
   std::erase_if(diagnosis.findings, [&](const Finding& hang) { return IsExplained(hang, findings); });
   diagnosis.findings.insert(diagnosis.findings.begin(), findings.begin(), findings.end());
   if (!diagnosis.findings.empty()) return diagnosis;
-  diagnosis.too_short = IsAnyTold(log) ? std::move(too_short)
-                                       : "no rank has told of a collective, send or receive: whether they have met, or "
-                                         "still wait to meet, can't be told";
+  if (!IsAnyTold(log))
+    too_short =
+        "no rank has told of a collective, send or receive: whether they have met, or still wait to meet, can't be "
+        "told";
+  const std::string quiet = QuietText(log, thresholds);
+  diagnosis.too_short = quiet.empty() ? std::move(too_short) : quiet + (too_short.empty() ? "" : "; ") + too_short;
   return diagnosis;
 }
 

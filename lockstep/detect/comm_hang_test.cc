@@ -23,6 +23,7 @@ namespace {
 
 using incident::Finding;
 using incident::Syndrome;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -297,6 +298,81 @@ TEST(CommHang, AFailedOpDoesNotMakeWhatJustBeganAHang) {
   for (trace::CommOp& op : job.log().ops)
     if (op.sequence == 10) op.age_ns = op.duration_ns = 60'000'000'000;
   EXPECT_THAT(Named(job.Diagnose()), ElementsAre(0)) << "nothing else is under way";
+}
+
+// Rank 0 evaluates, or hangs: its trail does not say which.
+TEST(CommHang, WhoMayComeIsNamedAndNotCertain) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 9, rank == 0 ? 9 : 10);
+  job.log().at_rest.emplace();
+  Finding finding = job.Diagnose().findings.at(0);
+  EXPECT_THAT(RanksOf(finding.suspects), ElementsAre(0));
+  EXPECT_FALSE(finding.certain);
+  EXPECT_THAT(finding.probe, HasSubstr("stacks of rank 0"));
+  job.log().at_rest->emplace(1, "its process is stopped (state T)");
+  EXPECT_FALSE(job.Diagnose().findings.at(0).certain) << "another one is";
+  job.log().at_rest->emplace(0, "its process is stopped (state T)");
+  finding = job.Diagnose().findings.at(0);
+  EXPECT_TRUE(finding.certain);
+  EXPECT_EQ(finding.evidence.back(), "rank 0: its process is stopped (state T)");
+}
+
+// An evaluation of 12 s at each 200th step of 20 ms.
+TEST(CommHang, WhatHasEndedSoLateTwiceMayEndAgain) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 599, rank == 0 ? 599 : 600);
+  job.log().at_rest.emplace();
+  const auto at = [&](int evaluations, int64_t waited_ns) {
+    Job now = job;
+    for (int64_t step = 1; step < 599; ++step)
+      for (int rank = 0; rank < 3; ++rank) {
+        now.Add(world, rank, step, "all_reduce", OpState::kCompleted);
+        trace::CommOp& op = now.log().ops.back();
+        const bool is_long = step % 200 == 0 && step / 200 <= evaluations && rank != 0;
+        op.created_ns = step * 20'000'000 + step / 200 * 12'000'000'000 - (is_long ? 12'000'000'000 : 0);
+        op.duration_ns = is_long ? 12'000'000'000 : 1'000'000;
+      }
+    for (trace::CommOp& op : now.log().ops)
+      if (op.state != OpState::kCompleted) op.age_ns = waited_ns;
+    return now;
+  };
+  EXPECT_THAT(Named(at(0, 8'000'000'000).Diagnose()), ElementsAre(0));
+  EXPECT_THAT(Named(at(1, 8'000'000'000).Diagnose()), ElementsAre(0)) << "the first step may take as long";
+  EXPECT_THAT(Named(at(2, 8'000'000'000).Diagnose()), IsEmpty());
+  EXPECT_THAT(Named(at(2, 17'000'000'000).Diagnose()), IsEmpty());
+  EXPECT_THAT(Named(at(2, 19'000'000'000).Diagnose()), ElementsAre(0));
+  Job stopped = at(2, 8'000'000'000);
+  stopped.log().at_rest->emplace(0, "its process is stopped (state T)");
+  EXPECT_TRUE(stopped.Diagnose().findings.at(0).certain) << "time is not all that tells";
+}
+
+// Rank 1 sleeps, and the others wait for it in what no collector sees.
+TEST(CommHang, AJobInWhichNothingMovesIsNotHealthy) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  const auto quiet = [&](double seconds, int64_t step_ns) {
+    Job now = job;
+    for (int64_t step = 1; step <= 600; ++step)
+      for (int rank = 0; rank < 3; ++rank) {
+        now.Add(world, rank, step, "all_reduce", OpState::kCompleted);
+        now.log().ops.back().created_ns = step * step_ns;
+        now.log().ops.back().duration_ns = 1'000'000;
+        now.log().ops.back().alone_ns = step_ns - 1'000'000;
+        now.log().quiet_ns[rank] = static_cast<int64_t>(seconds * 1e9) + (rank == 1 ? 500'000'000 : 0);
+      }
+    return DiagnosisReport(now.Diagnose(), now.log());
+  };
+  EXPECT_EQ(quiet(4, 50'000'000)["healthy"], true);
+  const Json report = quiet(55, 50'000'000);
+  EXPECT_TRUE(report["healthy"].is_null()) << report;
+  EXPECT_THAT(report["blind_spot"].get<std::string>(),
+              AllOf(HasSubstr("no rank has launched or ended anything for 55.0 s"),
+                    HasSubstr("rank 1 has been quiet for longest, 55.5 s")));
+  EXPECT_EQ(quiet(25, 20'000'000'000)["healthy"], true) << "its steps take 20 s";
+  EXPECT_TRUE(quiet(61, 20'000'000'000)["healthy"].is_null());
+  EXPECT_EQ(report["verdicts"].size(), 0u);
 }
 
 TEST(CommHang, NothingIsCertainWhereOpsAreNotSeenToEnd) {

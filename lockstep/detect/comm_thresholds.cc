@@ -13,6 +13,7 @@ absl::StatusOr<CommThresholds> ReadCommThresholds(const std::string& path) {
   cluster::TableReader in(root, path);
   in.Number("hang_s", Sign::kPositive, thresholds.hang);
   in.Number("hang_of_usual", Sign::kPositive, thresholds.hang_of_usual);
+  in.Number("hang_of_longest", Sign::kPositive, thresholds.hang_of_longest);
   in.Number("window_s", Sign::kPositive, thresholds.window);
   in.Integer("window_ops", {.least = 8, .most = 1'000'000}, thresholds.window_ops);
   in.Number("least_s", Sign::kPositive, thresholds.least);

@@ -30,9 +30,12 @@ Nanos EvidenceSince(const Situation& job, const RankView& view, const StackRun& 
 Seconds Ago(const Situation& job, Nanos since) { return ToSeconds(job.now - since); }
 Seconds Watched(const Situation& job, Nanos since) { return job.awake.Since(since); }
 
+Seconds HaltLimit(const HangLimits& limits, Seconds usual) { return std::max(limits.least_stall, usual) * kHaltShare; }
+
 Seconds HaltLimit(const Situation& job) {
-  if (!job.step_time) return job.limits.first_step_limit;
-  return std::max(job.limits.least_stall, job.step_time->median * kStepsOfAStall) * kHaltShare;
+  if (job.step_time) return HaltLimit(job.limits, job.step_time->median * kStepsOfAStall);
+  if (!job.usual_quiet) return job.limits.first_step_limit;
+  return std::min(job.limits.first_step_limit, HaltLimit(job.limits, *job.usual_quiet));
 }
 
 Seconds NamingLimit(const Situation& job) {

@@ -29,9 +29,12 @@ struct Situation {
   Nanos advance{};                // when a rank last finished a step or entered the loop, or the epoch began
   bool unseen = false;            // it tells no steps, and trains as far as can be told
   bool waits = false;             // ... and has been waiting in communication since `advance`, a stall by any measure
-  bool in_loop = false;           // somebody trains
-  bool expects_loop = false;      // ... or did in an earlier epoch: this job does train
-  bool stepped = false;           // ... and has finished a step in this epoch
+  // Nobody trains as far as steps tell, somebody waits in communication, and nothing has moved there since `advance`:
+  // in a job that goes on nothing does for so long at most.
+  std::optional<Seconds> usual_quiet{};
+  bool in_loop = false;       // somebody trains
+  bool expects_loop = false;  // ... or did in an earlier epoch: this job does train
+  bool stepped = false;       // ... and has finished a step in this epoch
   std::optional<StepTime> step_time{};
 };
 
@@ -40,7 +43,9 @@ Seconds Ago(const Situation& job, Nanos since);
 Seconds Watched(const Situation& job, Nanos since);
 
 // A halted rank is blamed, and a stall is named, after so long: max(3 steps, least_stall), or first_step_limit where no
-// step is known. A halt is evidence, so a usual step is the measure; a name is a guess, so a slow one is.
+// step is known. A halt is evidence, so a usual step is the measure; a name is a guess, so a slow one is. Where nobody
+// tells steps, a halt's measure is how long communication is quiet, `usual`.
+Seconds HaltLimit(const HangLimits& limits, Seconds usual);
 Seconds HaltLimit(const Situation& job);
 Seconds NamingLimit(const Situation& job);
 

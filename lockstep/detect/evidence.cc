@@ -50,9 +50,9 @@ void TellPlaces(const Situation& job, const Ranks& ranks, std::vector<std::strin
 }
 
 std::string JobLine(const Situation& job) {
-  if (job.waits)
-    return fmt::format("the job tells no steps; nothing has moved in its communication for {:.0f} s",
-                       Ago(job, job.advance).value);
+  if (job.waits || job.usual_quiet)
+    return fmt::format("{}; nothing has moved in its communication for {:.0f} s",
+                       job.unseen ? "the job tells no steps" : "training has not begun", Ago(job, job.advance).value);
   if (job.unseen) return "the job tells no steps";
   if (!job.in_loop) return fmt::format("training has not begun {:.0f} s after the start", Ago(job, job.advance).value);
   std::string text =

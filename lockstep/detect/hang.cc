@@ -86,14 +86,16 @@ void HangDetector::State::See(const RankHistory& history, Situation& job) const 
   job.ranks.push_back({last->rank, &history, last, history.Stack(job.now)});
 }
 
-Verdict HangDetector::At(Nanos now, bool unseen, std::optional<Nanos> waits_since) const {
+Verdict HangDetector::At(Nanos now, bool unseen, const std::optional<CommWait>& wait) const {
   Situation job{.limits = state_->limits, .awake = state_->awake.Until(now), .now = now};
   for (const RankHistory& history : state_->ranks) state_->See(history, job);
   job.unseen = unseen && !job.in_loop;
-  job.waits = job.unseen && waits_since && Watched(job, *waits_since) >= job.limits.first_step_limit;
+  job.waits = job.unseen && wait && Watched(job, wait->since) >= job.limits.first_step_limit;
+  if (!job.in_loop && wait && wait->usual_quiet && wait->quiet >= HaltLimit(job.limits, *wait->usual_quiet) * 0.5)
+    job.usual_quiet = wait->usual_quiet;
   job.expects_loop = job.in_loop || state_->has_trained || job.waits;
   if (!job.in_loop) job.advance = std::max(job.advance, state_->first_sample.value_or(now));
-  if (job.waits) job.advance = std::max(job.advance, *waits_since);
+  if (job.waits || job.usual_quiet) job.advance = std::max(job.advance, job.waits ? wait->since : wait->quiet_since);
   // Stacks from before the newest step are of an earlier stall: who held that up may wait like the others now.
   for (auto& rank : job.ranks)
     if (rank.stack != nullptr && rank.stack->at <= job.advance) rank.stack = nullptr;

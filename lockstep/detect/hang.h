@@ -86,6 +86,16 @@ struct Verdict {
   bool wants_stacks = false;                // a stall is on and more stack samples would decide it
 };
 
+// Somebody waits in communication, as far as collectors tell (control/comm_motion.h).
+struct CommWait {
+  Nanos since;  // no look has seen anything move since
+  // At the newest look, and until then, nothing had been launched and nothing had ended for so long. In a job that goes
+  // on that is at most `usual_quiet`; null: not known.
+  Nanos quiet_since;
+  Seconds quiet;
+  std::optional<Seconds> usual_quiet;
+};
+
 class HangDetector {
  public:
   HangDetector(const HangLimits& limits, int world_size);
@@ -96,9 +106,9 @@ class HangDetector {
   void Forget(RankId rank);
   void Add(const RankSample& sample);
   void Add(const StackSample& sample);
-  // `unseen`: the job counts as training though it tells no steps. `waits_since`: of such a one, since when somebody
-  // has been waiting in communication and nothing has moved there; null: nobody waits, or nobody knows.
-  Verdict At(Nanos now, bool unseen = false, std::optional<Nanos> waits_since = {}) const;
+  // `unseen`: the job counts as training though it tells no steps. `wait`: asked of a job that tells none; null: nobody
+  // waits, or nobody knows.
+  Verdict At(Nanos now, bool unseen = false, const std::optional<CommWait>& wait = {}) const;
 
  private:
   struct State;

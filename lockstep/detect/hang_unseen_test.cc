@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "lockstep/detect/hang.h"
 #include "lockstep/detect/test_job.h"
 
@@ -82,6 +84,39 @@ TEST_F(HangUnseen, AStoppedRankIsCertainWhateverMoves) {
     job_.waits_since = job_.now();
   EXPECT_NEAR(ToSeconds(job_.now() - begin).value, 60, 0.3);
   EXPECT_EQ(CertainSuspects(verdict_), "1");
+}
+
+// How long communication is quiet stands for three steps, also before the job counts as training.
+TEST_F(HangUnseen, AStoppedRankIsCertainOnceCommunicationIsQuietForLongerThanUsual) {
+  for (const bool unseen : {true, false})
+    for (const double usual : {0.3, 8.0, 100.0}) {
+      job_.unseen = unseen;
+      job_.usual_quiet = Seconds{usual};
+      Hang(Conduct::kStopped);
+      EXPECT_NEAR(SecondsUntil(Seconds{100}, IsCertain), usual < 2 ? 1.7 : std::min(60.0, 0.85 * usual), 0.3) << usual;
+      EXPECT_EQ(CertainSuspects(verdict_), "1");
+      EXPECT_EQ(verdict_.findings.front().syndrome, Syndrome::kStopped);
+      job_.Do(1, Conduct::kSteps);
+      job_.waits_since.reset();
+      job_.Tick();
+    }
+}
+
+// Rank 2 evaluates; somebody stops rank 1, which waits for it.
+TEST_F(HangUnseen, AHaltThatBeganInAStallIsNotItsCause) {
+  job_.usual_quiet = Seconds{0.3};
+  job_.Do(2, Conduct::kEvaluates);
+  job_.waits_since = job_.now();
+  job_.Run(Seconds{5});
+  job_.Do(1, Conduct::kStopped);
+  EXPECT_NEAR(SecondsUntil(Seconds{100}, IsCertain), 60, 0.3);
+  EXPECT_EQ(CertainSuspects(verdict_), "1");
+}
+
+TEST_F(HangUnseen, NoOtherIsNamedSoonerBecauseCommunicationIsQuiet) {
+  job_.usual_quiet = Seconds{0.3};
+  Hang(Conduct::kSleeps);
+  EXPECT_NEAR(SecondsUntil(Seconds{100}, IsNamed), 60.5, 1);
 }
 
 TEST_F(HangUnseen, ADebuggerIsNoFault) {

@@ -33,7 +33,7 @@ Nanos HaltedSince(const Situation& job, const RankView& view) {
 }
 
 // A halt that began in a stall which was on already is not its cause, unless all others wait. Before the loop there is
-// no stall, only a start that one rank does not take part in.
+// no stall, unless communication tells of one, only a start that one rank does not take part in.
 Finding HaltFinding(const Situation& job, Syndrome syndrome, const Ranks& halted, const Ranks& all_halted) {
   Finding finding = Open(syndrome, halted, job.now);
   for (const RankView* view : halted) finding.since = std::min(finding.since, HaltedSince(job, *view));
@@ -43,7 +43,8 @@ Finding HaltFinding(const Situation& job, Syndrome syndrome, const Ranks& halted
   finding.evidence.push_back(WaitLine(job.ranks.size() - all_halted.size()));
   finding.evidence.push_back(JobLine(job));
   const bool began_it = ToSeconds(finding.since - job.advance) < HaltLimit(job);
-  finding.certain = began_it || !job.in_loop || OthersWait(job, all_halted);
+  const bool is_late = !job.in_loop && Watched(job, finding.since) >= job.limits.first_step_limit;
+  finding.certain = began_it || is_late || OthersWait(job, all_halted);
   for (const RankView* view : halted)
     finding.since = std::min(finding.since, view->history->HaltBegan(job.now).value_or(finding.since));
   return finding;

@@ -68,7 +68,9 @@ class TestJob {
     Advance();
     for (size_t r = 0; r < ranks_.size(); ++r) Sample(RankId(static_cast<int>(r)), ranks_[r]);
     if (verdict_.wants_stacks && now_ - stacks_at_ >= ToNanos({1})) SampleStacks();
-    return verdict_ = detector_.At(now_, unseen, waits_since);
+    std::optional<CommWait> wait;
+    if (waits_since) wait = CommWait{*waits_since, *waits_since, ToSeconds(now_ - *waits_since), usual_quiet};
+    return verdict_ = detector_.At(now_, unseen, wait);
   }
   // Ticks until a verdict pleases or the time is up; then the last verdict.
   Verdict Until(Seconds limit, const std::function<bool(const Verdict&)>& pleases) {
@@ -88,6 +90,7 @@ class TestJob {
   // What a detector is told beside samples (hang.h, At). An unseen job is always starting.
   bool unseen = false;
   std::optional<Nanos> waits_since;
+  std::optional<Seconds> usual_quiet;
 
  private:
   struct Rank {

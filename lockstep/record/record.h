@@ -49,6 +49,9 @@ struct ls_definition_body {
   uint8_t reserved[32];
 };
 
+/* What a process was doing. Who knows no more than the first two takes what else is told for the second. */
+enum ls_process { LS_PROCESS_GONE, LS_PROCESS_RAN, LS_PROCESS_STOPPED };
+
 /* In files: what a trail said of its process when it was read. Behind it, in the same record: a cell with the host's
  * name, a cell with the trail's counters, two cells for each communicator, then the ops that were under way. The ops
  * and transfers that had ended since the snapshot before follow as records of their own. */
@@ -57,7 +60,7 @@ struct ls_snapshot_body {
   uint32_t rank, world, pid; /* of the job */
   uint32_t communicators;
   uint32_t under_way;
-  uint32_t alive; /* 1: the process ran then */
+  uint32_t alive; /* an ls_process */
   char source[16];
 };
 

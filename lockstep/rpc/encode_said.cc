@@ -130,6 +130,7 @@ void Put(const control::CommunicationSeen& seen, FromAgent& wire) {
     to->set_wall_minus_boot_ns(trail.wall_minus_boot_ns);
     to->set_taken_ns(trail.taken_ns);
     to->set_alive(trail.alive);
+    to->set_stopped(trail.stopped);
     to->set_communicators(BytesOf(trail.communicators));
     to->set_ended(BytesOf(trail.ended));
     to->set_under_way(BytesOf(trail.under_way));
@@ -318,6 +319,7 @@ absl::StatusOr<control::Said> Get(const CommunicationSeen& wire) {
     trail.wall_minus_boot_ns = from.wall_minus_boot_ns();
     trail.taken_ns = from.taken_ns();
     trail.alive = from.alive();
+    trail.stopped = from.stopped();
     trail.communicators = PlainOf<ls_communicator>(from.communicators());
     trail.ended = PlainOf<ls_record>(from.ended());
     trail.under_way = PlainOf<ls_record>(from.under_way());

@@ -100,7 +100,7 @@ TEST(Encode, TrailsArriveWhole) {
   std::memcpy(trail.origin.host, "node-b", 7);
   trail.wall_minus_boot_ns = -5;
   trail.taken_ns = 6;
-  trail.alive = true;
+  trail.alive = trail.stopped = true;
   trail.communicators.resize(2);
   trail.communicators[1].id = 77;
   ls_record record{};
@@ -124,7 +124,7 @@ TEST(Encode, TrailsArriveWhole) {
   EXPECT_EQ(arrived.host(), "node-b");
   EXPECT_EQ(arrived.wall_minus_boot_ns, -5);
   EXPECT_EQ(arrived.taken_ns, 6);
-  EXPECT_TRUE(arrived.alive);
+  EXPECT_TRUE(arrived.alive && arrived.stopped);
   ASSERT_EQ(arrived.communicators.size(), 2u);
   EXPECT_EQ(arrived.communicators[1].id, 77u);
   ASSERT_EQ(arrived.ended.size(), 3u);

@@ -182,7 +182,8 @@ std::vector<TelemetryFault> Telemetry::Job::Unmet() const {
 
 void Telemetry::Job::Run(Seconds since_begin) {
   const int64_t until = kBegin + ToNanos(since_begin).value;
-  while (end_ < until && stuck_ == 0) {
+  // Who is stuck holds up whoever waits for it, some of them not before the step after.
+  while (end_ < until && stuck_ < ranks_.size()) {
     Step();
     for (const Rank& rank : ranks_) end_ = std::max(end_, rank.now);
   }
@@ -237,7 +238,10 @@ void Telemetry::Job::Work(size_t index, Seconds seconds) {
         fault.kind == FaultKind::kEverybody)
       factor *= fault.factor;
     if (fault.kind == FaultKind::kGc && chance_.Uniform() < fault.share / computes) pause += fault.seconds;
-    if (fault.kind == FaultKind::kStopped && own) return Stick(index, nullptr);
+    if (fault.kind == FaultKind::kStopped && own) {
+      rank.stopped = true;
+      return Stick(index, nullptr);
+    }
   }
   rank.now += ToNanos(seconds * factor + pause).value;
 }

@@ -30,9 +30,9 @@ class Telemetry::Job {
     std::vector<size_t> members;  // ranks
   };
   struct Rank {
-    int64_t now = 0;   // ns
-    int64_t left = 0;  // a collective, later by what it waited for since; 0: never
-    bool stuck = false;
+    int64_t now = 0;                      // ns
+    int64_t left = 0;                     // a collective, later by what it waited for since; 0: never
+    bool stuck = false, stopped = false;  // the latter: by a signal
     size_t host = 0, replica = 0;
     std::array<int, kKinds> group{}, place{};  // group -1: none
     std::array<uint32_t, kKinds> launched{};

@@ -323,6 +323,7 @@ std::vector<trace::TrailSnapshot> Telemetry::Job::Take() {
     snapshot.wall_minus_boot_ns = kTelemetryBegin.value - kBegin;
     snapshot.taken_ns = end_;
     snapshot.alive = true;
+    snapshot.stopped = rank.stopped;
     snapshot.communicators = CommunicatorsOf(rank);
     snapshot.ended = std::exchange(rank.ended, {});
     snapshot.under_way = rank.under_way;

@@ -153,6 +153,15 @@ TEST(Telemetry, AStoppedRankHoldsAllUp) {
     EXPECT_EQ(snapshot.under_way.size(), snapshot.origin.rank == 6 ? 0u : 1u) << snapshot.origin.rank;
 }
 
+// Also behind all that others need of it in that step: they go on into the next.
+TEST(Telemetry, WhereverARankStopsAllOthersWait) {
+  for (int from = 30; from < 50; ++from)
+    for (const cluster::Layout& layout : {cluster::Layout{.pp = 2}, {.tp = 2, .pp = 4}})
+      for (const trace::TrailSnapshot& trail :
+           Snapshots({.layout = layout}, {"stopped:rank=1,from=" + std::to_string(from)}, 90))
+        EXPECT_EQ(trail.under_way.size(), trail.origin.rank == 1 ? 0u : 1u) << from << " " << trail.origin.rank;
+}
+
 TEST(Telemetry, StoppedFromTheBeginningARankHasLaunchedNothing) {
   const auto snapshots = Snapshots(kShape, {"stopped:rank=6"});
   EXPECT_TRUE(snapshots[6].ended.empty());

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -113,8 +114,14 @@ struct CommLog {
   // Of some ops under way nobody knows whether they have begun, or even ended: they count as ended here. Or there may
   // be some of which nothing is told.
   bool unseen = false;
-  std::map<int, std::string> hosts;      // of ranks, where known
-  std::map<int, std::string> remarks;    // of ranks, to be added to evidence: "considered dead by NCCL's RAS"
+  std::map<int, std::string> hosts;    // of ranks, where known
+  std::map<int, std::string> remarks;  // of ranks, to be added to evidence: "considered dead by NCCL's RAS"
+  // Ranks whose process launches nothing more, and why: it is stopped, or gone. Null: nobody looked, as at who dumps
+  // what he knows because the job hangs.
+  std::optional<std::map<int, std::string>> at_rest;
+  // Of ranks whose processes ran when the log was taken, where that is known: since they last launched or ended
+  // anything.
+  std::map<int, int64_t> quiet_ns;
   std::map<int, std::string> processes;  // of ranks, to be told with them: "GPU 2 of process 71 on 10.0.0.1"
   // Where ranks are not known to be the job's: of what their numbers are, "communicator 0xa". Empty: they are.
   std::string numbered_in;

@@ -38,7 +38,7 @@ std::vector<ls_record> CellsOf(const TrailSnapshot& snapshot) {
   body.pid = snapshot.origin.pid;
   body.communicators = static_cast<uint32_t>(snapshot.communicators.size());
   body.under_way = static_cast<uint32_t>(snapshot.under_way.size());
-  body.alive = snapshot.alive ? 1 : 0;
+  body.alive = snapshot.stopped ? LS_PROCESS_STOPPED : snapshot.alive ? LS_PROCESS_RAN : LS_PROCESS_GONE;
   memcpy(body.source, snapshot.origin.source, sizeof body.source);
   head.more = static_cast<uint16_t>(CellsBehind(body));
   std::vector<ls_record> cells(1 + CellsBehind(body) + snapshot.ended.size());
@@ -65,7 +65,8 @@ TrailSnapshot SnapshotOf(const ls_record* cells) {
   memcpy(snapshot.origin.host, cells + 1, LS_CELL_BYTES);
   snapshot.wall_minus_boot_ns = body.wall_minus_boot_ns;
   snapshot.taken_ns = cells->time_ns;
-  snapshot.alive = body.alive != 0;
+  snapshot.alive = body.alive != LS_PROCESS_GONE;
+  snapshot.stopped = body.alive == LS_PROCESS_STOPPED;
   Counts counts{};
   memcpy(&counts, cells + 2, sizeof counts);
   snapshot.no_place = counts.no_place;

@@ -68,6 +68,7 @@ TEST_F(RecordFileTest, WhatWasWrittenIsRead) {
   ls_record open = Op(3, 30);
   open.body.op.state = LS_OP_STARTED;
   one.under_way = {open};
+  one.stopped = true;
   Write(one);
   Write(Snapshot(1));
   const auto read = ReadRecordFile(path_, counters_);
@@ -77,7 +78,8 @@ TEST_F(RecordFileTest, WhatWasWrittenIsRead) {
   EXPECT_EQ(memcmp(&back.origin, &one.origin, sizeof one.origin), 0);
   EXPECT_EQ(back.wall_minus_boot_ns, 5);
   EXPECT_EQ(back.taken_ns, 1000);
-  EXPECT_TRUE(back.alive);
+  EXPECT_TRUE(back.alive && back.stopped);
+  EXPECT_TRUE(read->back().alive && !read->back().stopped);
   EXPECT_EQ(back.no_peer, 3u);
   EXPECT_EQ(back.no_op, 4u);
   EXPECT_EQ(back.libraries, LS_LIBRARY_OF_DEVICES);

@@ -1,6 +1,7 @@
 #include "lockstep/trace/trail_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,6 +27,16 @@
 #include "lockstep/trace/data_wait.h"
 
 namespace lockstep::trace {
+namespace {
+
+// As in /proc/PID/stat; 0: there is none.
+char StateOf(pid_t pid) {
+  const absl::StatusOr<std::string> stat = ReadFile(fmt::format("/proc/{}/stat", pid));
+  const size_t name_end = stat.ok() ? stat->rfind(") ") : std::string::npos;
+  return name_end == std::string::npos || name_end + 2 >= stat->size() ? '\0' : (*stat)[name_end + 2];
+}
+
+}  // namespace
 
 absl::StatusOr<TrailFile> TrailFile::Open(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -53,7 +64,14 @@ bool TrailFile::IsElsewhere() const {
 
 bool TrailFile::IsAlive() const {
   const auto pid = static_cast<pid_t>(trail_->origin.pid);
-  return pid > 0 && !IsElsewhere() && (kill(pid, 0) == 0 || errno == EPERM);
+  if (pid <= 0 || IsElsewhere() || (kill(pid, 0) != 0 && errno != EPERM)) return false;
+  const char state = StateOf(pid);
+  return state != 'Z' && state != 'X';  // ended, and nobody has asked how
+}
+
+bool TrailFile::IsStopped() const {
+  const auto pid = static_cast<pid_t>(trail_->origin.pid);
+  return pid > 0 && !IsElsewhere() && StateOf(pid) == 'T';
 }
 
 std::pair<uint32_t, std::string> TrailSnapshot::owner() const {
@@ -86,6 +104,7 @@ TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at) {
   snapshot.no_op = trail.no_op;
   snapshot.libraries = trail.libraries;
   snapshot.alive = file.IsAlive();
+  snapshot.stopped = file.IsStopped();
   snapshot.elsewhere = file.IsElsewhere();
   snapshot.taken_ns = SystemClock().Now().value;
   return snapshot;

@@ -18,8 +18,10 @@ class TrailFile {
 
   const ls_trail& operator*() const { return *trail_; }
   const ls_trail* operator->() const { return trail_; }
-  // Whether its process still runs, on this machine.
+  // Whether its process is still there, on this machine.
   bool IsAlive() const;
+  // Whether a signal has stopped it (state T).
+  bool IsStopped() const;
   // Whether its process ran on another machine, or in another container: nobody here knows whether it still does.
   bool IsElsewhere() const;
 
@@ -40,7 +42,8 @@ struct TrailSnapshot {
   ls_origin origin{};
   int64_t wall_minus_boot_ns = 0;
   int64_t taken_ns = 0;                        // CLOCK_BOOTTIME of its host
-  bool alive = false;                          // its process ran then
+  bool alive = false;                          // its process was there then
+  bool stopped = false;                        // ... and stopped by a signal (state T)
   bool elsewhere = false;                      // nobody knows whether it did
   std::vector<ls_communicator> communicators;  // as records number them
   std::vector<ls_record> ended, under_way;

@@ -67,6 +67,7 @@ class Joiner {
     for (const TrailSnapshot& trail : trails_) NoteToldOneOf(trail);
     NoteSteps();
     for (const TrailSnapshot& trail : trails_) NoteBegun(trail);
+    NoteAtRest();
     for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
     TellElsewhere();
     // A process may have a trail of each library.
@@ -386,18 +387,39 @@ class Joiner {
     return record.time_ns - (is_under_way ? 0 : ls_delta_ns(record.body.op.duration, record.delta_shift));
   }
 
-  // When the rank last made a communicator or launched an op, of whatever library; and when its host last told
-  // anything.
+  // When the rank last made a communicator or launched an op, of whatever library; when it last told of any, and when
+  // its host last told anything.
   void NoteBegun(const TrailSnapshot& trail) {
-    int64_t& newest = newest_begun_[static_cast<int>(trail.origin.rank)];
+    const int rank = static_cast<int>(trail.origin.rank);
+    int64_t& newest = newest_begun_[rank];
     int64_t& newest_there = newest_on_[trail.host()];
+    int64_t told = 0;
     for (const ls_communicator& own : trail.communicators)
       if (own.id != 0) newest = std::max(newest, own.created_ns);
     for (const bool is_under_way : {false, true})
       for (const ls_record& record : is_under_way ? trail.under_way : trail.ended) {
         newest_there = std::max(newest_there, record.time_ns);
-        if (record.kind == LS_RECORD_OP) newest = std::max(newest, LaunchOf(record, is_under_way));
+        if (record.kind != LS_RECORD_OP) continue;
+        newest = std::max(newest, LaunchOf(record, is_under_way));
+        told = std::max(told, record.time_ns);
       }
+    if (!trail.alive || trail.owner().second == kDataLibrary) return;
+    const int64_t quiet = std::max<int64_t>(0, trail.taken_ns - std::max(told, newest));
+    if (const auto [known, anew] = log_.quiet_ns.emplace(rank, quiet); !anew)
+      known->second = std::min(known->second, quiet);
+  }
+
+  // Where none runs, somebody paused the job, or it is over, and nobody knows who was gone first.
+  void NoteAtRest() {
+    log_.at_rest.emplace();
+    const auto is_gone = [](const TrailSnapshot& trail) { return !trail.alive && !trail.elsewhere; };
+    if (std::ranges::all_of(trails_, [&](const TrailSnapshot& trail) { return trail.stopped || is_gone(trail); }))
+      return;
+    for (const TrailSnapshot& trail : trails_) {
+      const int rank = static_cast<int>(trail.origin.rank);
+      if (trail.stopped) log_.at_rest->emplace(rank, "its process is stopped (state T)");
+      if (is_gone(trail)) log_.at_rest->emplace(rank, "its process is gone");
+    }
   }
 
   void TakeTransfer(const TrailSnapshot& trail, const ls_record& record, const Told& told) {

@@ -25,9 +25,13 @@ absl::Status TrailRecorder::Look(bool all) {
     overwritten_ += snapshot.missed;
     const Nanos now{snapshot.taken_ns};
     const bool again = snapshot.alive && !snapshot.under_way.empty() && now - followed.told >= ToNanos(kTellAgain);
-    if (!all && !again && snapshot.ended.empty() && snapshot.under_way.size() == followed.under_way) continue;
+    const bool same = snapshot.under_way.size() == followed.under_way && snapshot.alive == followed.alive &&
+                      snapshot.stopped == followed.stopped;
+    if (!all && !again && snapshot.ended.empty() && same) continue;
     LS_RETURN_IF_ERROR(file_.Write(snapshot));
     followed.under_way = snapshot.under_way.size();
+    followed.alive = snapshot.alive;
+    followed.stopped = snapshot.stopped;
     followed.told = now;
     kept_ += snapshot.ended.size();
   }

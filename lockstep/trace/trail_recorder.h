@@ -31,6 +31,7 @@ class TrailRecorder {
   struct Followed {
     uint64_t at = 0;  // position of the first record that is not kept
     size_t under_way = 0;
+    bool alive = false, stopped = false;
     Nanos told;
   };
 

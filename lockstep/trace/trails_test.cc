@@ -2,10 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "lockstep/base/test_folder.h"
 #include "lockstep/record/trail.h"
@@ -138,6 +144,58 @@ TEST(Trails, UnderWayHasAnAgeUnlessItsProcessIsGone) {
   log = JoinTrails({trail});
   EXPECT_EQ(log.ops[0].age_ns, -1);
   EXPECT_TRUE(log.moving);
+}
+
+TEST(Trails, WhoIsStoppedOrGoneLaunchesNothingMore) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(1), TrailOf(2)};
+  trails[1].stopped = true;
+  trails[2].alive = false;
+  using Map = std::map<int, std::string>;
+  EXPECT_EQ(JoinTrails(trails).at_rest, (Map{{1, "its process is stopped (state T)"}, {2, "its process is gone"}}));
+  trails[2].elsewhere = true;
+  EXPECT_EQ(JoinTrails(trails).at_rest, (Map{{1, "its process is stopped (state T)"}})) << "nobody here knows";
+  trails[0].stopped = trails[2].stopped = true;
+  EXPECT_EQ(JoinTrails(trails).at_rest, Map{}) << "somebody paused the job";
+  for (TrailSnapshot& trail : trails) trail.alive = trail.stopped = trail.elsewhere = false;
+  EXPECT_EQ(JoinTrails(trails).at_rest, Map{}) << "it is over, and nobody knows who was gone first";
+}
+
+TEST(Trails, SinceWhenARankIsQuietItsNewestOpTells) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(1), TrailOf(2), TrailOf(3)};
+  for (TrailSnapshot& trail : trails) AddCommunicator(trail, 7, trail.origin.rank, 4, 20'000 * kMs);
+  trails[0].ended = {OpOf(0, 1, 40'000)};
+  trails[0].under_way = {OpOf(0, 2, 70'000, LS_OP_STARTED)};
+  trails[1].ended = {OpOf(0, 1, 60'000)};
+  trails[2].alive = false;
+  EXPECT_EQ(JoinTrails(trails).quiet_ns,
+            (std::map<int, int64_t>{{0, 30'000 * kMs}, {1, 40'000 * kMs}, {3, 80'000 * kMs}}));
+}
+
+TEST(Trails, OfAProcessTheStateIsRead) {
+  const pid_t child = fork();
+  if (child == 0)
+    while (true) pause();
+  const TestFolder folder;
+  ls_origin origin{};
+  origin.pid = static_cast<uint32_t>(child);
+  gethostname(origin.host, sizeof origin.host - 1);
+  ls_trail* trail = ls_trail_create((folder / "0.trail").c_str(), &origin, 16);
+  const TrailFile file = TrailFile::Open(folder / "0.trail").value();
+  munmap(trail, ls_trail_bytes(16));
+  const auto state = [&] {
+    const TrailSnapshot snapshot = TakeSnapshot(file);
+    return std::pair(snapshot.alive, snapshot.stopped);
+  };
+  EXPECT_EQ(state(), std::pair(true, false));
+  kill(child, SIGSTOP);
+  siginfo_t info;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED), 0);
+  EXPECT_EQ(state(), std::pair(true, true));
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(state(), std::pair(false, false)) << "nobody has asked how it ended";
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(state(), std::pair(false, false));
 }
 
 // Of files that were brought together from several nodes, or from containers.

@@ -42,6 +42,22 @@ class NoSteps(RunTest):
         self.assertIn("uneven.py FAILED, first by rank 1", run.stderr(), run)
         self.assertIn("rank 1: exit code 0, while others still trained, struck twice in a row", run.stderr(), run)
 
+    def test_a_stopped_rank_is_known_by_what_the_others_wait_in(self):
+        """Long before a minute, by which one is known of which no collective tells."""
+        script = self.folder() / "plain.py"
+        script.write_text("import time, torch, torch.distributed as dist\ndist.init_process_group('gloo')\none = torch.ones(1)\n"
+                          "for step in range(100000):\n    time.sleep(0.02)\n    dist.all_reduce(one)\n    if step == 300: print('it trains', flush=True)\n")
+        run = Run(self, str(script), ranks=3)
+        run.wait("it trains", lambda: run.stdout().count("it trains") == 3, timeout=120)
+        kill(run.pids()[1], signal.SIGSTOP)
+        incident, = run.wait("it is known", lambda: [one for one in run.incidents() if one["certain"]], timeout=100)
+        self.assertEqual(("stopped", ["1"]), (incident["symptom"], [one["name"] for one in incident["suspects"]]), run)
+        still_s = re.search(r"nothing has moved in its communication for (\d+) s", " ".join(incident["evidence"]))
+        self.assertLess(int(still_s[1]), 30, run)
+        run.wait("it is restarted", lambda: run.epoch() == 2, timeout=100)
+        self.assertEqual(0, run.ask("stop").returncode, run)
+        run.finish(1)
+
     def test_a_hang_is_named_by_its_collectives_and_ends_at_the_hang_limit(self):
         """Rank 1 sleeps instead of coming to a collective: no step tells that, but what the others wait in."""
         script, limit_s = self.folder() / "plain.py", 90

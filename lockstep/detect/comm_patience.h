@@ -1,0 +1,30 @@
+// How long ranks may wait in their communication before it says something, by how long they waited before: a job that
+// evaluates at each 200th step waits long, and goes on. Pure. Cost: about linear in ops.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lockstep/base/units.h"
+#include "lockstep/detect/comm_thresholds.h"
+#include "lockstep/trace/comm_log.h"
+
+namespace lockstep::detect {
+
+// The longest that an op has been under way which has not ended. Null: nothing is, or of something it is not known.
+std::optional<Seconds> LongestWait(const trace::CommLog& log);
+// Nothing that is shorter hangs: a running job always has something under way.
+Seconds UsualWait(const trace::CommLog& log, const CommThresholds& thresholds);
+// What is shorter has ended before: by what took longest at two moments, for of one alone (the first step, a pause)
+// nobody knows that it comes again.
+Seconds RepeatedWait(const trace::CommLog& log, const CommThresholds& thresholds);
+// For how long nothing is launched and nothing ends in a job that goes on: kQuiets times the longest that came twice.
+// Null: too little is told.
+inline constexpr double kQuiets = 3;
+std::optional<Seconds> UsualQuiet(const trace::CommLog& log);
+// Since anything was launched or ended, when the log was taken. Null: not known.
+std::optional<Seconds> QuietFor(const trace::CommLog& log);
+// Why that nobody waits does not say that all is well: nothing has moved for longer than that. Empty: it has.
+std::string QuietText(const trace::CommLog& log, const CommThresholds& thresholds);
+
+}  // namespace lockstep::detect
