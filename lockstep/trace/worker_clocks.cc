@@ -194,18 +194,23 @@ std::vector<bool> AreOff(const std::vector<Offsets>& clocks) {
   return off;
 }
 
-void Shift(TracedJob& job, const std::vector<Offsets>& clocks) {
+ClockShifts ShiftsOf(const std::vector<Offsets>& clocks) {
   const std::vector<bool> off = AreOff(clocks);
+  ClockShifts shifts;
+  for (const Offsets& of_step : clocks) {
+    std::vector<float>& shift = shifts.emplace_back(off.size());
+    for (size_t worker = 0; worker < off.size(); ++worker)
+      if (off[worker]) shift[worker] = static_cast<float>(of_step[worker].value_or(0) / kNanosPerSecond);
+  }
+  return shifts;
+}
+
+void Shift(TracedJob& job, const ClockShifts& shifts) {
   for (uint32_t op = 0; op < job.ops.size(); ++op)
     for (size_t set = 0; set < job.steps.size(); ++set)
-      for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
-        const size_t worker = WorkerOf(job, op, lane);
-        if (!off[worker] || job.graph.IsAbsent(job.graph.Cell(op, lane))) continue;
-        const double offset = clocks[set][worker].value_or(0) / kNanosPerSecond;
-        job.starts[job.graph.Cell(op, lane)] += static_cast<float>(offset);
-        double& told = job.clock_offsets[{job.lanes[lane].dp, job.ops[op].stage}];
-        if (std::abs(offset) > std::abs(told)) told = offset;
-      }
+      for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane)
+        if (const size_t cell = job.graph.Cell(op, lane); !job.graph.IsAbsent(cell))
+          job.starts[cell] += shifts[set][WorkerOf(job, op, lane)];
 }
 
 }  // namespace
@@ -217,19 +222,31 @@ std::vector<double> MendedShares(const TracedJob& job) {
   return shares;
 }
 
-void MendClocks(TracedJob& job, size_t threads) {
+ClockShifts MendClocks(TracedJob& job, size_t threads) {
   const uint64_t off = StepsOffByEnds(job, threads);
-  if (off == 0 && !ClocksDisagree(job)) return;
+  if (off == 0 && !ClocksDisagree(job)) return {};
   TracedJob mended = job;
-  Shift(mended, ClocksOf(job, threads));
+  ClockShifts shifts = ShiftsOf(ClocksOf(job, threads));
+  Shift(mended, shifts);
   TimeSteps(mended, threads);
   for (const std::string_view counter : {kNegativeTransfers, kNegativeDelays}) Forget(mended.counters, counter);
   MeasureParts(mended, threads);
   if (2 * (CountOf(mended, kNegativeTransfers) + StepsOffByEnds(mended, threads)) >
       CountOf(job, kNegativeTransfers) + off)
-    return;
-  Count(mended.counters, "clocks_off", mended.clock_offsets.size());
+    return {};
   job = std::move(mended);
+  return shifts;
+}
+
+void TellClocks(TracedJob& job, const ClockShifts& shifts) {
+  for (const std::vector<float>& of_step : shifts)
+    for (size_t worker = 0; worker < of_step.size(); ++worker) {
+      if (of_step[worker] == 0) continue;
+      const auto stages = static_cast<size_t>(job.pp);
+      double& told = job.clock_offsets[{static_cast<int>(worker / stages), static_cast<int>(worker % stages)}];
+      if (const double shift = double{of_step[worker]}; std::abs(shift) > std::abs(told)) told = shift;
+    }
+  Count(job.counters, "clocks_off", job.clock_offsets.size());
 }
 
 void TimeSteps(TracedJob& job, size_t threads) {
