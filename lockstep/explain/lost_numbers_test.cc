@@ -126,6 +126,15 @@ TEST(LostNumbers, NobodyIsNamedWhereRowsAreLostOfOneWorkerAndTheClockOfAnotherIs
       }
 }
 
+// Fewer are certain than it takes to call a clock off elsewhere, but they are all that there is.
+TEST(LostNumbers, FewRowsTellTheClockOfAWorkerOfWhichTheOthersAreInDoubt) {
+  Case one{.bucket = 0.005, .clock = 0.3, .lost = {{1, 4}, {1}, {1, 7}, {11}, {0}, {5, 6}}};
+  ExpectHealthy(one);
+  EXPECT_EQ(Of(one).report()["counters"].value("clocks_off", 0), 1);
+  one.loads_late = 0.3;
+  ExpectOnly(one, "data_loading");
+}
+
 // It is later than its clock can be off.
 TEST(LostNumbers, WhoLoadsLateIsNamedWhereItsOwnRowsMayBeOfOtherOps) {
   const Case late{.bucket = 0.005, .first_lost = 3, .loads_late = 0.3, .rank = 1};

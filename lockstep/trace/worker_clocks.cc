@@ -148,8 +148,8 @@ std::vector<std::vector<std::vector<float>>> EndsBehind(const TracedJob& job, si
   return behind;
 }
 
-// How far the one usually is from the one before.
-float StepwiseSpread(const std::vector<std::vector<float>>& of_steps) {
+// How far the one usually is from the one before, of so many at least.
+float StepwiseSpread(const std::vector<std::vector<float>>& of_steps, size_t fewest) {
   std::vector<float> apart;
   std::optional<float> last;
   for (const std::vector<float>& values : of_steps)
@@ -157,17 +157,29 @@ float StepwiseSpread(const std::vector<std::vector<float>>& of_steps) {
       if (last) apart.push_back(std::abs(value - *last));
       last = value;
     }
-  if (apart.size() + 1 < kFewestEnds) return std::numeric_limits<float>::infinity();
+  if (apart.size() + 1 < fewest) return std::numeric_limits<float>::infinity();
   return LowerMedian(std::move(apart));
+}
+
+// [worker]: it has rows in doubt. The rest of its rows, however few, tell its clock then: nothing else does.
+std::vector<bool> AreInDoubt(const TracedJob& job) {
+  std::vector<bool> in_doubt(static_cast<size_t>(job.dp) * static_cast<size_t>(job.pp));
+  if (job.put_back.empty()) return in_doubt;
+  for (uint32_t op = 0; op < job.ops.size(); ++op)
+    for (size_t lane = 0; lane < job.lanes.size(); ++lane)
+      if (PutBackOf(job, job.graph.Cell(op, lane)) == PutBack::kDoubtful) in_doubt[WorkerOf(job, op, lane)] = true;
+  return in_doubt;
 }
 
 // In how many steps which workers' collectives end before or behind those of their groups, all by about as much: no
 // transfer comes out below zero by a clock that is ahead by less than a collective takes.
 uint64_t StepsOffByEnds(const TracedJob& job, size_t threads) {
+  const std::vector<std::vector<std::vector<float>>> behind = EndsBehind(job, threads);
+  const std::vector<bool> in_doubt = AreInDoubt(job);
   uint64_t off = 0;
-  for (const std::vector<std::vector<float>>& of_steps : EndsBehind(job, threads)) {
-    const auto spread = static_cast<double>(StepwiseSpread(of_steps));
-    for (const std::vector<float>& ends : of_steps)
+  for (size_t worker = 0; worker < behind.size(); ++worker) {
+    const auto spread = static_cast<double>(StepwiseSpread(behind[worker], in_doubt[worker] ? 1 : kFewestEnds));
+    for (const std::vector<float>& ends : behind[worker])
       if (const double by = std::abs(double{LowerMedian(ends)}); by >= double{kOffClock} && spread <= kSteady * by)
         ++off;
   }

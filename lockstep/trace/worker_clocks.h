@@ -22,7 +22,8 @@ std::vector<double> MendedShares(const TracedJob& job);
 using ClockShifts = std::vector<std::vector<float>>;
 
 // Where in a step a tenth of a worker's receives, or of its collectives, came out below zero, or all its collectives
-// end 10 ms or more before or behind those of their groups, by about as much: puts the times of each worker that is so far off in some step onto the others', step by
+// end 10 ms or more before or behind those of their groups, by about as much (three at least; of a worker with rows in
+// doubt all that are certain): puts the times of each worker that is so far off in some step onto the others', step by
 // step, and measures the parts anew. A step in which no recorded communication of a worker tells is as the nearest
 // ones. Leaves all as it is where that does not make at least half of it right.
 ClockShifts MendClocks(TracedJob& job, size_t threads);
