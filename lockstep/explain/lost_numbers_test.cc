@@ -135,6 +135,20 @@ TEST(LostNumbers, FewRowsTellTheClockOfAWorkerOfWhichTheOthersAreInDoubt) {
   ExpectOnly(one, "data_loading");
 }
 
+// Some recorders take for the end of a collective what is none.
+TEST(LostNumbers, AClockIsNotOffWhereStartsContradictEnds) {
+  for (const double later : {0.1, -0.04})
+    for (const int ranks : {2, 4, 8})
+      for (const bool optimizer : {false, true}) {
+        Case one{.bucket = 0.05, .rank = 1, .ranks = ranks, .ends_later = later};
+        if (optimizer) one.optimizer = 0;
+        SCOPED_TRACE(fmt::format("{}, {} ranks, ends {} later", TextOf(one), ranks, later));
+        const Json report = Of(one).report();
+        EXPECT_THAT(report["causes"], IsEmpty()) << report["causes"];
+        EXPECT_FALSE(report["counters"].contains("clocks_off"));
+      }
+}
+
 // It is later than its clock can be off.
 TEST(LostNumbers, WhoLoadsLateIsNamedWhereItsOwnRowsMayBeOfOtherOps) {
   const Case late{.bucket = 0.005, .first_lost = 3, .loads_late = 0.3, .rank = 1};

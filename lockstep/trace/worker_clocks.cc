@@ -206,7 +206,61 @@ std::vector<bool> AreOff(const std::vector<Offsets>& clocks) {
   return off;
 }
 
-ClockShifts ShiftsOf(const std::vector<Offsets>& clocks) {
+// What the ranks of a stage begin together: a step, and what follows when all gradients are reduced.
+bool BeginsTogether(const JobOp& op) {
+  return op.sequence == 0 && (op.type == OpType::kForwardCompute || op.type == OpType::kOptimizerClipMainGrad ||
+                              op.type == OpType::kOptimizer);
+}
+
+bool IsUntold(const TracedJob& job, int dp, int stage) {
+  return std::ranges::find(job.untold_clocks, std::pair(dp, stage)) != job.untold_clocks.end();
+}
+
+// [dp]: it begins the op with the others by the clock that it was recorded with, and would not by the one that its ends
+// tell. Nothing: it never has the op, or was put where the others begin.
+std::vector<std::optional<bool>> StaysByStarts(const TracedJob& job, uint32_t op, const ClockShifts& shifts) {
+  std::vector<std::vector<float>> apart(static_cast<size_t>(job.dp));  // of steps: by the one clock over by the other
+  for (size_t set = 0; set < job.steps.size(); ++set) {
+    std::vector<int> ranks;
+    std::vector<float> recorded, shifted;
+    EachCell(job, {.first = op, .count = 1}, job.graph.first_lane[set], job.graph.first_lane[set + 1],
+             [&](uint32_t, size_t lane, size_t cell) {
+               if (IsUntold(job, job.lanes[lane].dp, job.ops[op].stage)) return;
+               ranks.push_back(job.lanes[lane].dp);
+               recorded.push_back(job.starts[cell]);
+               shifted.push_back(job.starts[cell] + shifts[set][WorkerOf(job, op, lane)]);
+             });
+    const float middle = LowerMedian(recorded), shifted_middle = LowerMedian(shifted);
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const float before = std::abs(recorded[i] - middle), after = std::abs(shifted[i] - shifted_middle);
+      apart[static_cast<size_t>(ranks[i])].push_back(after < kOffClock ? std::numeric_limits<float>::infinity()
+                                                                       : before / after);
+    }
+  }
+  std::vector<std::optional<bool>> stays(apart.size());
+  for (size_t dp = 0; dp < apart.size(); ++dp)
+    if (!apart[dp].empty()) stays[dp] = double{LowerMedian(std::move(apart[dp]))} <= kSteady;
+  return stays;
+}
+
+// Leaves workers alone whose starts all contradict their ends: not the clock is off, but what is taken for an end.
+void LeaveByStarts(const TracedJob& job, ClockShifts& shifts) {
+  std::vector<std::optional<bool>> all(shifts.front().size());
+  for (uint32_t op = 0; op < job.ops.size(); ++op) {
+    if (!BeginsTogether(job.ops[op])) continue;
+    const std::vector<std::optional<bool>> stays = StaysByStarts(job, op, shifts);
+    for (size_t dp = 0; dp < stays.size(); ++dp)
+      if (stays[dp]) {
+        std::optional<bool>& worker = all[dp * static_cast<size_t>(job.pp) + static_cast<size_t>(job.ops[op].stage)];
+        worker = worker.value_or(true) && *stays[dp];
+      }
+  }
+  for (std::vector<float>& of_step : shifts)
+    for (size_t worker = 0; worker < all.size(); ++worker)
+      if (all[worker].value_or(false)) of_step[worker] = 0;
+}
+
+ClockShifts ShiftsOf(const TracedJob& job, const std::vector<Offsets>& clocks) {
   const std::vector<bool> off = AreOff(clocks);
   ClockShifts shifts;
   for (const Offsets& of_step : clocks) {
@@ -214,6 +268,7 @@ ClockShifts ShiftsOf(const std::vector<Offsets>& clocks) {
     for (size_t worker = 0; worker < off.size(); ++worker)
       if (off[worker]) shift[worker] = static_cast<float>(of_step[worker].value_or(0) / kNanosPerSecond);
   }
+  LeaveByStarts(job, shifts);
   return shifts;
 }
 
@@ -238,7 +293,7 @@ ClockShifts MendClocks(TracedJob& job, size_t threads) {
   const uint64_t off = StepsOffByEnds(job, threads);
   if (off == 0 && !ClocksDisagree(job)) return {};
   TracedJob mended = job;
-  ClockShifts shifts = ShiftsOf(ClocksOf(job, threads));
+  ClockShifts shifts = ShiftsOf(job, ClocksOf(job, threads));
   Shift(mended, shifts);
   TimeSteps(mended, threads);
   for (const std::string_view counter : {kNegativeTransfers, kNegativeDelays}) Forget(mended.counters, counter);

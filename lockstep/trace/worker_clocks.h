@@ -25,7 +25,9 @@ using ClockShifts = std::vector<std::vector<float>>;
 // end 10 ms or more before or behind those of their groups, by about as much (three at least; of a worker with rows in
 // doubt all that are certain): puts the times of each worker that is so far off in some step onto the others', step by
 // step, and measures the parts anew. A step in which no recorded communication of a worker tells is as the nearest
-// ones. Leaves all as it is where that does not make at least half of it right.
+// ones. Leaves a worker as it is that begins its steps, and what follows its collectives, with the others by the clock
+// that it was recorded with and would not by the other one; and leaves all as it is where that does not make at least
+// half of it right.
 ClockShifts MendClocks(TracedJob& job, size_t threads);
 
 // Tells in the job of whom the times were shifted, and by how much.
