@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 #include "lockstep/base/json_text.h"
 #include "lockstep/explain/explained.h"
@@ -24,7 +26,7 @@ using testing::StartsWith;
 constexpr int kRanks = 4, kSteps = 6, kBuckets = 12;
 constexpr double kForward = 0.5, kBackward = 1;
 
-// s. Of one rank the clock is off and rows are lost.
+// s. Of one rank rows are lost, and of the same or another one the clock is off.
 struct Case {
   double bucket, clock = 0, drift = 0;         // of the clock per step
   int first_lost = 0, last_lost = 0;           // of so many buckets
@@ -32,19 +34,23 @@ struct Case {
   std::optional<double> optimizer = {};        // how late that rank begins it
   double loads_late = 0, computes_longer = 0;  // rank 1
   int rank = 2;
+  std::optional<int> off = {};  // whose clock it is; else that rank's
+  int ranks = kRanks;
+  std::vector<std::vector<int>> lost = {};  // buckets of each step
+  double ends_later = 0;                    // so much its collectives seem to end, by what recorded them
 };
 
 std::string TextOf(const Case& one) {
-  return fmt::format("buckets of {} s, clock {}, drift {}, lost {} and {}{}, optimizer {}, rank 1 loads {} late",
-                     one.bucket, one.clock, one.drift, one.first_lost, one.last_lost,
+  return fmt::format("buckets of {} s, clock of {} {}, drift {}, lost {} and {}{}, optimizer {}, rank 1 loads {} late",
+                     one.bucket, one.off.value_or(one.rank), one.clock, one.drift, one.first_lost, one.last_lost,
                      one.each_step ? "" : " in two steps", one.optimizer.value_or(-1), one.loads_late);
 }
 
 Explained Of(const Case& one) {
   std::string rows = trace::kHeader;
   for (int step = 0; step < kSteps; ++step)
-    for (int rank = 0; rank < kRanks; ++rank) {
-      const double own = 1 + (rank == one.rank ? one.clock + one.drift * step : 0);
+    for (int rank = 0; rank < one.ranks; ++rank) {
+      const double own = 1 + (rank == one.off.value_or(one.rank) ? one.clock + one.drift * step : 0);
       const auto add = [&](const char* type, double begin, double end, int number, int microbatch) {
         rows += fmt::format("{0},0,{0},{1},{2},{3:.6f},{4:.6f},{5},{6},{7},{6}\n", rank, step, type, own + begin,
                             end - begin, number, microbatch < 0 ? -1 : 0, microbatch);
@@ -56,13 +62,15 @@ Explained Of(const Case& one) {
       add("backward-compute", late + kForward, computed, 0, 0);
       const bool loses = rank == one.rank && (one.each_step || step == 1 || step == 4);
       const int first = loses ? one.first_lost : 0, last = loses ? one.last_lost : 0;
-      for (int i = first; i < kBuckets - last; ++i)
-        add("grads-reduce-scatter", i == 0 ? computed : all + i * one.bucket, all + (i + 1) * one.bucket, i - first,
-            -1);
+      const double later = rank == one.rank ? one.ends_later : 0;
+      for (int i = first, number = 0; i < kBuckets - last; ++i)
+        if (!loses || one.lost.empty() || std::ranges::count(one.lost[static_cast<size_t>(step)], i) == 0)
+          add("grads-reduce-scatter", i == 0 ? computed : all + i * one.bucket, all + (i + 1) * one.bucket + later,
+              number++, -1);
       const double reduced = all + kBuckets * one.bucket + (rank == one.rank ? one.optimizer.value_or(0) : 0);
       if (one.optimizer) add("optimizer", reduced, reduced + 0.01, 0, -1);
     }
-  const trace::StragglerMeta meta = trace::DataParallelMeta(kRanks);
+  const trace::StragglerMeta meta = trace::DataParallelMeta(one.ranks);
   trace::StragglerSink sink(meta, {});
   EXPECT_TRUE(ReadStragglerCsv(trace::WriteTrace(rows), sink).ok());
   return Explained(BuildStragglerJob(sink.TakeRows(), meta).value());
@@ -105,6 +113,40 @@ TEST(LostNumbers, NobodyIsNamedWhereRowsMayBeOfOtherOps) {
   for (const double clock : {0.002, 0.02, -0.02}) ExpectHealthy({.bucket = 0.005, .clock = clock, .first_lost = 3});
   // A bucket less it is nearer to right.
   ExpectHealthy({.bucket = 0.02, .clock = -0.012, .first_lost = 3});
+}
+
+// Of two workers that tell their clocks one is off: the third begins with the others as they are put right.
+TEST(LostNumbers, NobodyIsNamedWhereRowsAreLostOfOneWorkerAndTheClockOfAnotherIsOff) {
+  for (const double clock : {0.1, 0.3, -0.3})
+    for (const int off : {0, 1})
+      for (const bool optimizer : {false, true}) {
+        Case one{.bucket = 0.005, .clock = clock, .first_lost = 3, .off = off, .ranks = 3};
+        if (optimizer) one.optimizer = 0;
+        ExpectHealthy(one);
+      }
+}
+
+// Fewer are certain than it takes to call a clock off elsewhere, but they are all that there is.
+TEST(LostNumbers, FewRowsTellTheClockOfAWorkerOfWhichTheOthersAreInDoubt) {
+  Case one{.bucket = 0.005, .clock = 0.3, .lost = {{1, 4}, {1}, {1, 7}, {11}, {0}, {5, 6}}};
+  ExpectHealthy(one);
+  EXPECT_EQ(Of(one).report()["counters"].value("clocks_off", 0), 1);
+  one.loads_late = 0.3;
+  ExpectOnly(one, "data_loading");
+}
+
+// Some recorders take for the end of a collective what is none.
+TEST(LostNumbers, AClockIsNotOffWhereStartsContradictEnds) {
+  for (const double later : {0.1, -0.04})
+    for (const int ranks : {2, 4, 8})
+      for (const bool optimizer : {false, true}) {
+        Case one{.bucket = 0.05, .rank = 1, .ranks = ranks, .ends_later = later};
+        if (optimizer) one.optimizer = 0;
+        SCOPED_TRACE(fmt::format("{}, {} ranks, ends {} later", TextOf(one), ranks, later));
+        const Json report = Of(one).report();
+        EXPECT_THAT(report["causes"], IsEmpty()) << report["causes"];
+        EXPECT_FALSE(report["counters"].contains("clocks_off"));
+      }
 }
 
 // It is later than its clock can be off.

@@ -61,6 +61,7 @@ class OpTable {
   }
   uint32_t Of(const StragglerRow& row) const { return first_[Place(row)] + row.sequence; }
   std::vector<JobOp>& ops() { return ops_; }
+  const std::vector<JobOp>& ops() const { return ops_; }
 
  private:
   OpTable() : first_(kStages * kSchemaTypes) {}
@@ -385,22 +386,9 @@ Origin OriginOf(const StragglerMeta& meta) {
   return origin;
 }
 
-}  // namespace
-
-absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta, size_t threads) {
-  if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for (--steps)");
-  const size_t idle_steps = LeaveOutIdleSteps(rows);
-  LS_RETURN_IF_ERROR(CheckSize(rows, meta.dp));
-  LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows, threads));
-  LaneTable lanes = Lanes(rows, meta.dp, threads);
-  Mends mends = MendRows(rows, table, lanes, threads);
-  absl::StatusOr<graph::OpGraphBuilder::Built> graph = GraphOf(rows, table, lanes, meta);
-  if (!graph.ok() && !(mends.put_back.empty() && mends.renumbered.rows.empty() && mends.moved.empty())) {
-    TakeBack(mends, rows, lanes);
-    graph = GraphOf(rows, table, lanes, meta);
-  }
-  LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built, std::move(graph));
-
+// With the clocks that the rows were recorded with.
+absl::StatusOr<TracedJob> JobOf(StragglerRows rows, const OpTable& table, const LaneTable& lanes, const Mends& mends,
+                                graph::OpGraphBuilder::Built built, const StragglerMeta& meta, size_t threads) {
   TracedJob job;
   job.name = meta.trial_name;
   job.world_size = meta.world_size;
@@ -408,16 +396,15 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   job.graph = std::move(built.graph);
   job.ops.resize(table.ops().size());
   for (size_t op = 0; op < job.ops.size(); ++op) job.ops[built.number[op]] = table.ops()[op];
-  job.lanes = std::move(lanes.lanes);
-  job.steps = std::move(lanes.steps);
+  job.lanes = lanes.lanes;
+  job.steps = lanes.steps;
   job.dp = meta.dp;
   job.pp = meta.pp;
-  job.ranks = std::move(rows.ranks);
-  job.untold_clocks = std::move(mends.untold.workers);
+  job.ranks = rows.ranks;
+  job.untold_clocks = mends.untold.workers;
   LS_ASSIGN_OR_RETURN(const uint64_t missing, Fill(job, std::move(rows), table, lanes, built.number, threads));
   NameKinds(job);
-  Count(job.counters, "steps_without_compute", idle_steps);
-  Count(job.counters, "absent_ranks", job.steps.size() * static_cast<size_t>(job.dp) - job.lanes.size());
+  Count(job.counters, kAbsentRanks, job.steps.size() * static_cast<size_t>(job.dp) - job.lanes.size());
   Count(job.counters, "absent_ops", mends.put_back.size() + missing);
   Count(job.counters, "lost_rows_put_back", mends.put_back.size());
   Count(job.counters, "rows_renumbered", mends.renumbered.rows.size());
@@ -427,7 +414,51 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   MarkPutBack(job, mends, built.number);
   TimeSteps(job, threads);
   MeasureParts(job, threads);
-  MendClocks(job, threads);
+  return job;
+}
+
+// Workers whose clocks are untold begin with the others, and what is put back ends with them: so the clocks of those
+// are put right before, by a job of the rows as far as they can be mended without that.
+absl::StatusOr<ClockShifts> MendOthersFirst(StragglerRows& rows, OpTable& table, LaneTable& lanes, Mends& mends,
+                                            const StragglerMeta& meta, size_t threads) {
+  absl::StatusOr<graph::OpGraphBuilder::Built> graph = GraphOf(rows, table, lanes, meta);
+  if (!graph.ok()) return ClockShifts();  // they are taken back
+  LS_ASSIGN_OR_RETURN(TracedJob job, JobOf(rows, table, lanes, mends, *std::move(graph), meta, threads));
+  ClockShifts shifts = MendClocks(job, threads);
+  if (shifts.empty()) return shifts;
+  TakeBack(mends, rows, lanes);
+  std::vector<const std::vector<float>*> of_step;  // by the step's index in the rows
+  for (const int64_t step : rows.steps)
+    of_step.push_back(&shifts[static_cast<size_t>(std::ranges::lower_bound(lanes.steps, step) - lanes.steps.begin())]);
+  for (auto& piece : rows.pieces)
+    for (StragglerRow& row : piece)
+      row.start += (*of_step[row.step])[row.dp * static_cast<size_t>(meta.pp) + row.stage];
+  mends = MendRows(rows, table, lanes, threads);
+  return shifts;
+}
+
+}  // namespace
+
+absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta, size_t threads) {
+  if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for (--steps)");
+  const size_t idle_steps = LeaveOutIdleSteps(rows);
+  LS_RETURN_IF_ERROR(CheckSize(rows, meta.dp));
+  LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows, threads));
+  LaneTable lanes = Lanes(rows, meta.dp, threads);
+  Mends mends = MendRows(rows, table, lanes, threads);
+  ClockShifts shifts;
+  if (!mends.untold.workers.empty()) {
+    LS_ASSIGN_OR_RETURN(shifts, MendOthersFirst(rows, table, lanes, mends, meta, threads));
+  }
+  absl::StatusOr<graph::OpGraphBuilder::Built> graph = GraphOf(rows, table, lanes, meta);
+  if (!graph.ok() && !(mends.put_back.empty() && mends.renumbered.rows.empty() && mends.moved.empty())) {
+    TakeBack(mends, rows, lanes);
+    graph = GraphOf(rows, table, lanes, meta);
+  }
+  LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built, std::move(graph));
+  LS_ASSIGN_OR_RETURN(TracedJob job, JobOf(std::move(rows), table, lanes, mends, std::move(built), meta, threads));
+  Count(job.counters, "steps_without_compute", idle_steps);
+  TellClocks(job, shifts.empty() ? MendClocks(job, threads) : shifts);
   BoundUnknownTransfers(job);
   return job;
 }

@@ -148,8 +148,8 @@ std::vector<std::vector<std::vector<float>>> EndsBehind(const TracedJob& job, si
   return behind;
 }
 
-// How far the one usually is from the one before.
-float StepwiseSpread(const std::vector<std::vector<float>>& of_steps) {
+// How far the one usually is from the one before, of so many at least.
+float StepwiseSpread(const std::vector<std::vector<float>>& of_steps, size_t fewest) {
   std::vector<float> apart;
   std::optional<float> last;
   for (const std::vector<float>& values : of_steps)
@@ -157,17 +157,29 @@ float StepwiseSpread(const std::vector<std::vector<float>>& of_steps) {
       if (last) apart.push_back(std::abs(value - *last));
       last = value;
     }
-  if (apart.size() + 1 < kFewestEnds) return std::numeric_limits<float>::infinity();
+  if (apart.size() + 1 < fewest) return std::numeric_limits<float>::infinity();
   return LowerMedian(std::move(apart));
+}
+
+// [worker]: it has rows in doubt. The rest of its rows, however few, tell its clock then: nothing else does.
+std::vector<bool> AreInDoubt(const TracedJob& job) {
+  std::vector<bool> in_doubt(static_cast<size_t>(job.dp) * static_cast<size_t>(job.pp));
+  if (job.put_back.empty()) return in_doubt;
+  for (uint32_t op = 0; op < job.ops.size(); ++op)
+    for (size_t lane = 0; lane < job.lanes.size(); ++lane)
+      if (PutBackOf(job, job.graph.Cell(op, lane)) == PutBack::kDoubtful) in_doubt[WorkerOf(job, op, lane)] = true;
+  return in_doubt;
 }
 
 // In how many steps which workers' collectives end before or behind those of their groups, all by about as much: no
 // transfer comes out below zero by a clock that is ahead by less than a collective takes.
 uint64_t StepsOffByEnds(const TracedJob& job, size_t threads) {
+  const std::vector<std::vector<std::vector<float>>> behind = EndsBehind(job, threads);
+  const std::vector<bool> in_doubt = AreInDoubt(job);
   uint64_t off = 0;
-  for (const std::vector<std::vector<float>>& of_steps : EndsBehind(job, threads)) {
-    const auto spread = static_cast<double>(StepwiseSpread(of_steps));
-    for (const std::vector<float>& ends : of_steps)
+  for (size_t worker = 0; worker < behind.size(); ++worker) {
+    const auto spread = static_cast<double>(StepwiseSpread(behind[worker], in_doubt[worker] ? 1 : kFewestEnds));
+    for (const std::vector<float>& ends : behind[worker])
       if (const double by = std::abs(double{LowerMedian(ends)}); by >= double{kOffClock} && spread <= kSteady * by)
         ++off;
   }
@@ -194,18 +206,78 @@ std::vector<bool> AreOff(const std::vector<Offsets>& clocks) {
   return off;
 }
 
-void Shift(TracedJob& job, const std::vector<Offsets>& clocks) {
+// What the ranks of a stage begin together: a step, and what follows when all gradients are reduced.
+bool BeginsTogether(const JobOp& op) {
+  return op.sequence == 0 && (op.type == OpType::kForwardCompute || op.type == OpType::kOptimizerClipMainGrad ||
+                              op.type == OpType::kOptimizer);
+}
+
+bool IsUntold(const TracedJob& job, int dp, int stage) {
+  return std::ranges::find(job.untold_clocks, std::pair(dp, stage)) != job.untold_clocks.end();
+}
+
+// [dp]: it begins the op with the others by the clock that it was recorded with, and would not by the one that its ends
+// tell. Nothing: it never has the op, or was put where the others begin.
+std::vector<std::optional<bool>> StaysByStarts(const TracedJob& job, uint32_t op, const ClockShifts& shifts) {
+  std::vector<std::vector<float>> apart(static_cast<size_t>(job.dp));  // of steps: by the one clock over by the other
+  for (size_t set = 0; set < job.steps.size(); ++set) {
+    std::vector<int> ranks;
+    std::vector<float> recorded, shifted;
+    EachCell(job, {.first = op, .count = 1}, job.graph.first_lane[set], job.graph.first_lane[set + 1],
+             [&](uint32_t, size_t lane, size_t cell) {
+               if (IsUntold(job, job.lanes[lane].dp, job.ops[op].stage)) return;
+               ranks.push_back(job.lanes[lane].dp);
+               recorded.push_back(job.starts[cell]);
+               shifted.push_back(job.starts[cell] + shifts[set][WorkerOf(job, op, lane)]);
+             });
+    const float middle = LowerMedian(recorded), shifted_middle = LowerMedian(shifted);
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const float before = std::abs(recorded[i] - middle), after = std::abs(shifted[i] - shifted_middle);
+      apart[static_cast<size_t>(ranks[i])].push_back(after < kOffClock ? std::numeric_limits<float>::infinity()
+                                                                       : before / after);
+    }
+  }
+  std::vector<std::optional<bool>> stays(apart.size());
+  for (size_t dp = 0; dp < apart.size(); ++dp)
+    if (!apart[dp].empty()) stays[dp] = double{LowerMedian(std::move(apart[dp]))} <= kSteady;
+  return stays;
+}
+
+// Leaves workers alone whose starts all contradict their ends: not the clock is off, but what is taken for an end.
+void LeaveByStarts(const TracedJob& job, ClockShifts& shifts) {
+  std::vector<std::optional<bool>> all(shifts.front().size());
+  for (uint32_t op = 0; op < job.ops.size(); ++op) {
+    if (!BeginsTogether(job.ops[op])) continue;
+    const std::vector<std::optional<bool>> stays = StaysByStarts(job, op, shifts);
+    for (size_t dp = 0; dp < stays.size(); ++dp)
+      if (stays[dp]) {
+        std::optional<bool>& worker = all[dp * static_cast<size_t>(job.pp) + static_cast<size_t>(job.ops[op].stage)];
+        worker = worker.value_or(true) && *stays[dp];
+      }
+  }
+  for (std::vector<float>& of_step : shifts)
+    for (size_t worker = 0; worker < all.size(); ++worker)
+      if (all[worker].value_or(false)) of_step[worker] = 0;
+}
+
+ClockShifts ShiftsOf(const TracedJob& job, const std::vector<Offsets>& clocks) {
   const std::vector<bool> off = AreOff(clocks);
+  ClockShifts shifts;
+  for (const Offsets& of_step : clocks) {
+    std::vector<float>& shift = shifts.emplace_back(off.size());
+    for (size_t worker = 0; worker < off.size(); ++worker)
+      if (off[worker]) shift[worker] = static_cast<float>(of_step[worker].value_or(0) / kNanosPerSecond);
+  }
+  LeaveByStarts(job, shifts);
+  return shifts;
+}
+
+void Shift(TracedJob& job, const ClockShifts& shifts) {
   for (uint32_t op = 0; op < job.ops.size(); ++op)
     for (size_t set = 0; set < job.steps.size(); ++set)
-      for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
-        const size_t worker = WorkerOf(job, op, lane);
-        if (!off[worker] || job.graph.IsAbsent(job.graph.Cell(op, lane))) continue;
-        const double offset = clocks[set][worker].value_or(0) / kNanosPerSecond;
-        job.starts[job.graph.Cell(op, lane)] += static_cast<float>(offset);
-        double& told = job.clock_offsets[{job.lanes[lane].dp, job.ops[op].stage}];
-        if (std::abs(offset) > std::abs(told)) told = offset;
-      }
+      for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane)
+        if (const size_t cell = job.graph.Cell(op, lane); !job.graph.IsAbsent(cell))
+          job.starts[cell] += shifts[set][WorkerOf(job, op, lane)];
 }
 
 }  // namespace
@@ -217,19 +289,31 @@ std::vector<double> MendedShares(const TracedJob& job) {
   return shares;
 }
 
-void MendClocks(TracedJob& job, size_t threads) {
+ClockShifts MendClocks(TracedJob& job, size_t threads) {
   const uint64_t off = StepsOffByEnds(job, threads);
-  if (off == 0 && !ClocksDisagree(job)) return;
+  if (off == 0 && !ClocksDisagree(job)) return {};
   TracedJob mended = job;
-  Shift(mended, ClocksOf(job, threads));
+  ClockShifts shifts = ShiftsOf(job, ClocksOf(job, threads));
+  Shift(mended, shifts);
   TimeSteps(mended, threads);
   for (const std::string_view counter : {kNegativeTransfers, kNegativeDelays}) Forget(mended.counters, counter);
   MeasureParts(mended, threads);
   if (2 * (CountOf(mended, kNegativeTransfers) + StepsOffByEnds(mended, threads)) >
       CountOf(job, kNegativeTransfers) + off)
-    return;
-  Count(mended.counters, "clocks_off", mended.clock_offsets.size());
+    return {};
   job = std::move(mended);
+  return shifts;
+}
+
+void TellClocks(TracedJob& job, const ClockShifts& shifts) {
+  for (const std::vector<float>& of_step : shifts)
+    for (size_t worker = 0; worker < of_step.size(); ++worker) {
+      if (of_step[worker] == 0) continue;
+      const auto stages = static_cast<size_t>(job.pp);
+      double& told = job.clock_offsets[{static_cast<int>(worker / stages), static_cast<int>(worker % stages)}];
+      if (const double shift = double{of_step[worker]}; std::abs(shift) > std::abs(told)) told = shift;
+    }
+  Count(job.counters, "clocks_off", job.clock_offsets.size());
 }
 
 void TimeSteps(TracedJob& job, size_t threads) {
