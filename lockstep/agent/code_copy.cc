@@ -188,22 +188,21 @@ absl::StatusOr<CodeTree> LookAtFirst(const RunSpec& spec, const std::string& dir
   return Take(listing, "", "");
 }
 
-// There when it could not be copied at first; its text is the epoch in which it was all the same.
+// There until it is copied; its text is the epoch in which it was, if it could not be at first.
 std::string LatePath(const RunSpec& spec) { return FolderOf(spec) + "/first.late"; }
 
 // The directory may have been edited in place before a copy that comes later.
 absl::Status CopyFirst(const RunSpec& spec, const std::string& root, EpochId epoch) {
   LS_RETURN_IF_ERROR(MakeDirectory(FolderOf(spec)));
-  const absl::StatusOr<CodeTree> tree = CopyCode(spec, root, "", kFirstLimits);
-  if (!tree.ok()) {
-    (void)WriteFileAtomically(LatePath(spec), "");  // the copy is what is told
-    return tree.status();
-  }
   std::error_code ignored;
-  if (fs::exists(LatePath(spec), ignored))
-    LS_RETURN_IF_ERROR(WriteFileAtomically(LatePath(spec), fmt::format("{}", epoch.value())));
+  const bool late = fs::exists(LatePath(spec), ignored);
+  if (!late) LS_RETURN_IF_ERROR(WriteFileAtomically(LatePath(spec), ""));  // whatever ends this attempt
+  LS_ASSIGN_OR_RETURN(const CodeTree tree, CopyCode(spec, root, "", kFirstLimits));
+  if (late) LS_RETURN_IF_ERROR(WriteFileAtomically(LatePath(spec), fmt::format("{}", epoch.value())));
   const std::string first = FolderOf(spec) + "/first";
-  return symlink(tree->hash.c_str(), first.c_str()) == 0 ? absl::OkStatus() : Errno(errno, "{}", first);
+  if (symlink(tree.hash.c_str(), first.c_str()) != 0) return Errno(errno, "{}", first);
+  if (!late) fs::remove(LatePath(spec), ignored);
+  return absl::OkStatus();
 }
 
 // What is to be said of the copy; empty: nothing.

@@ -339,6 +339,17 @@ TEST_F(CodeCopy, TellsThatTheFirstVersionWasCopiedLater) {
   EXPECT_EQ(KeepFirst(4), said) << "of an agent that came later, too";
 }
 
+// The agent was killed, or had no room for the link, when the copy was there.
+TEST_F(CodeCopy, TellsThatTheFirstVersionWasCopiedLaterWhereTheFirstAttemptGotFar) {
+  const std::string first = spec_.run_dir + "/code/first";
+  fs::create_directories(first);
+  EXPECT_THAT(KeepFirst().error, HasSubstr("first: File exists"));
+  Write("old/train.py", "print(2)");
+  fs::remove(first);
+  const control::CodeKept said = KeepFirst(2);
+  EXPECT_EQ(said, (control::CodeKept{0, "node a: it was taken in epoch 2, of what was there then", said.hash}));
+}
+
 TEST_F(CodeCopy, TellsThatTheFirstVersionIsTooLarge) {
   Write("old/words.json", "");
   fs::resize_file(Path("old/words.json"), 17 << 20);

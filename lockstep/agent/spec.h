@@ -10,6 +10,7 @@
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
+#include "lockstep/control/ranks_end.h"
 #include "lockstep/control/roster.h"
 
 namespace lockstep::agent {
@@ -60,7 +61,8 @@ struct RunSpec {
   std::string layout{};                 // of the job, as JSON, for the manifest; empty: not known
   std::vector<FeedSpec> feeds{};        // names are different
   std::string watching{};               // what whoever watches was asked for, as JSON; empty: not known
-  Seconds adoption{60};                 // without an agent this long, the starter ends the job
+  // Without an agent this long, the starter ends the job.
+  Seconds adoption{control::kWithoutAgent};
 };
 
 // Of what a process of ours may have, the files of so many ranks on its node and its own. A starter has some 19 and 8 a

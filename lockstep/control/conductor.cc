@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lockstep/control/keepers.h"
+#include "lockstep/control/ranks_end.h"
 
 namespace lockstep::control {
 namespace {
@@ -20,8 +21,8 @@ bool HadItsAgents(const State& state) {
   return !begins || state.restarts > 0;
 }
 
-// The ranks of a node that was lost then have stepped with the others since.
-bool WentOn(Nanos lost, Nanos advanced) { return advanced - lost > ToNanos(kStepIsHeard); }
+// The ranks of a node that was lost then have stepped with the others since, and were not ended since.
+bool WentOn(Nanos lost, Nanos advanced) { return advanced - RanksEnd(lost, advanced) > ToNanos(kStepIsHeard); }
 
 // A standby is there that is fit to take a place, or may be so now.
 bool OffersStandby(const EventBody& body) {
@@ -463,13 +464,13 @@ Nanos Conductor::GoneBy() const {
 }
 
 // Of several nodes that are lost while the job stands: the ranks of one whose agent was away before went on with the
-// others meanwhile, so it is one that was lost when they stood already, or shortly before; else the last. It may be
+// others meanwhile, so it is one whose ranks ended when they stood already, or shortly before; else the last. It may be
 // awaited. None: what it stands for is known.
 std::optional<int> Conductor::WhoHoldsTheJobUp() const {
   if (state_.mode != Mode::kRunning) return std::nullopt;
   const auto order = [&](int node) {
-    const Nanos since = Of(node).since;
-    return std::pair(WentOn(since, advanced_at_), std::max(since - advanced_at_, advanced_at_ - since));
+    const Nanos lost = AgentLostAt(node);
+    return std::pair(WentOn(lost, advanced_at_), Apart(RanksEnd(lost, advanced_at_), advanced_at_));
   };
   std::optional<int> found;
   for (int node = 0; node < nodes(); ++node) {
@@ -492,7 +493,7 @@ void Conductor::LookForTheGone(Nanos now) {
   if (first && is_due(*first)) return TakeForGone(*first, now);
   if (first && !state_.awaited.contains(*first)) return;
   for (int node = 0; node < nodes(); ++node)
-    if (is_due(node) && !(first && WentOn(Of(node).since, advanced_at_))) TakeForGone(node, now);
+    if (is_due(node) && !(first && WentOn(AgentLostAt(node), advanced_at_))) TakeForGone(node, now);
 }
 
 void Conductor::TakeForGone(int node, Nanos now) {
@@ -502,13 +503,12 @@ void Conductor::TakeForGone(int node, Nanos now) {
   Put(node, Standing::kGone, since);
   if (state_.spec.can_ask) SayLost(node);
   std::string why = fmt::format("its agent has not been heard of for {:.0f} s", ToSeconds(now - since).value);
-  const auto others = LostBeside(node);
+  std::vector<std::string> others = LostBeside(node);
   if (!others.empty() && IsEnd(state_, node, now)) {
     why += fmt::format("; nor of node {}", fmt::join(others, ", "));
-  } else if (!others.empty() && holds_up) {
-    why +=
-        fmt::format("; of the nodes whose agents are out of reach ({}, {}) it was lost nearest to when the job stood",
-                    NameOf(node), fmt::join(others, ", "));
+  } else if (holds_up) {
+    others.insert(others.begin(), NameOf(node));
+    why += WhyChosen(others, AgentLostAt(node), advanced_at_, "the job stood");
   }
   Handle(AgentGone{node, why, true});
   if (state_.spec.nodes != before) return;  // this number may be another one's now

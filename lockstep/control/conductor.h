@@ -146,6 +146,7 @@ class Conductor {
   void SayLost(int node);
   void LookForTheGone(Nanos now);
   std::optional<int> WhoHoldsTheJobUp() const;
+  Nanos AgentLostAt(int node) const { return AgentLostSince(state_, node, Of(node).since); }
   void TakeForGone(int node, Nanos now);
   void UpdateIfDue(Nanos now);
   void GrowIfDue(Nanos now);

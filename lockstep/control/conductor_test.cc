@@ -55,6 +55,14 @@ class SomeNodes : public testing::Test {
     clock_.Advance(seconds);
     conductor_.Tick();
   }
+  void StepFor(int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      Pass(Seconds{1});
+      Samples samples;
+      samples.progress = {++step_, clock_.Now()};
+      Say(0, samples);
+    }
+  }
   // This process is stopped meanwhile.
   void BeAway(Seconds seconds) {
     clock_.Advance(seconds);
@@ -63,6 +71,7 @@ class SomeNodes : public testing::Test {
   }
   const State& state() const { return coordinator_.state(); }
 
+  int64_t step_ = 0;
   FakeClock clock_;
   MemoryJournal journal_;
   Coordinator coordinator_{journal_, clock_};
@@ -305,12 +314,7 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, NobodyIsNamedForALostConnectionBeforeAll
 TEST_F(ThreeNodesOfAStoppedCoordinator, OfSeveralThatAreLostTheOneGoesThatTheJobStoodFor) {
   conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
   conductor_.Lost(1, "its connection was lost");
-  for (int64_t step = 1; step <= 15; ++step) {
-    Pass(Seconds{1});
-    Samples samples;
-    samples.progress = {step, clock_.Now()};
-    Say(0, samples);
-  }
+  StepFor(15);
   Pass(Seconds{4});
   conductor_.Lost(2, "nothing was heard for 4 s");
   Pass(Seconds{9.9});
@@ -336,6 +340,22 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, WhoseRanksWentOnWithoutItsAgentIsNotNear
   EXPECT_EQ(state().evictions.front().node.name, "c");
 }
 
+// Agent b was killed, and then agent c; 60 s after the first its starter ends its ranks, and all stand. That holds from
+// when it was lost, whoever led then.
+TEST_F(ThreeNodesOfAStoppedCoordinator, WhoseRanksWereEndedByTheirStarterGoesFirst) {
+  conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+  conductor_.Lost(1, "its connection was lost");
+  StepFor(40);
+  conductor_.Lost(2, "its connection was lost");
+  BeAway(Seconds{4});
+  StepFor(16);
+  for (int i = 0; i < 12; ++i) Pass(Seconds{1});
+  ASSERT_EQ(state().evictions.size(), 1u);
+  EXPECT_EQ(state().evictions.front().node.name, "b");
+  EXPECT_THAT(state().evictions.front().why,
+              testing::HasSubstr("out of reach (b, c) its ranks were to be ended nearest to when the job stood"));
+}
+
 // Where another machine can be asked for.
 class ThreeNodesOfAScheduler : public SomeNodes {
  protected:
@@ -353,12 +373,7 @@ class ThreeNodesOfAScheduler : public SomeNodes {
 
 TEST_F(ThreeNodesOfAScheduler, WhoseRanksWentOnWithoutItsAgentGoesForNoStandbyThatWasAskedForAnother) {
   Lose(1);
-  for (int64_t step = 1; step <= 15; ++step) {
-    Pass(Seconds{1});
-    Samples samples;
-    samples.progress = {step, clock_.Now()};
-    Say(0, samples);
-  }
+  StepFor(15);
   PassFor(4);
   Lose(2);
   PassFor(100);
@@ -368,6 +383,19 @@ TEST_F(ThreeNodesOfAScheduler, WhoseRanksWentOnWithoutItsAgentGoesForNoStandbyTh
   ASSERT_EQ(state().evictions.size(), 1u);
   EXPECT_EQ(state().evictions.front().node.name, "c");
   EXPECT_THAT(state().evictions.front().why, testing::HasSubstr("out of reach (c, b) it was lost nearest to when"));
+}
+
+TEST_F(ThreeNodesOfAScheduler, WhoseRanksWereEndedByTheirStarterIsAwaited) {
+  Lose(1);
+  StepFor(40);
+  Lose(2);
+  StepFor(20);
+  PassFor(12);
+  EXPECT_THAT(Awaited(), ElementsAre(1));
+  conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+  Pass(Seconds{1});
+  ASSERT_EQ(state().evictions.size(), 1u);
+  EXPECT_EQ(state().evictions.front().node.name, "b");
 }
 
 TEST_F(ThreeNodesOfAScheduler, OfTwoThatWereLostWhileTheJobStoodBothAreAwaitedAndTheNearestGoesFirst) {

@@ -1,9 +1,10 @@
 // Who takes the place of a node: a warm standby, where one waits and the policy allows it. A node that is lost and has
 // none ends the job, for its ranks are part of it.
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "lockstep/control/ranks_end.h"
 #include "lockstep/control/turn.h"
 
 namespace lockstep::control {
@@ -12,8 +13,8 @@ namespace {
 using incident::ActionKind;
 using incident::Finding;
 
-// A starter without an agent ends its workers after 60 s: what has not come back by then has none to bring.
-constexpr Seconds kAgentLimit{65};
+// What has not come back by then has no workers to bring: its starter has ended them.
+constexpr Seconds kAgentLimit{kWithoutAgent + Seconds{5}};
 // Where another machine can take its place, a node need not come back. Longer than a link that is cut for some seconds.
 constexpr Seconds kReplaceableLimit{10};
 
@@ -73,14 +74,37 @@ std::string WhoIsLost(const State& state, const AgentGone& event) {
   return fmt::format("node {} is lost: {}{}", NodeName(state, event.node), event.why, nobody_came);
 }
 
-Finding LossOf(const std::string& name, const std::string& why, Nanos since) {
+incident::Suspect SuspectNode(const State& state, int node) {
+  return {incident::Suspect::Kind::kNode, NodeName(state, node)};
+}
+
+Finding LossOf(const State& state, int node, const std::string& why, Nanos since) {
   Finding finding;
   finding.syndrome = incident::Syndrome::kNodeLost;
-  finding.suspects = {{incident::Suspect::Kind::kNode, name}};
+  finding.suspects = {SuspectNode(state, node)};
   finding.evidence = {why};
   finding.certain = true;
   finding.since = since;
   return finding;
+}
+
+// Of several nodes that are out of reach one is chosen by the time alone at which it was lost.
+Finding ChosenLossOf(const State& state, int node, const std::string& why, Nanos since) {
+  Finding finding = LossOf(state, node, why, since);
+  for (const auto& [other, index] : state.lost_agents)
+    if (other != node) finding.ambiguous_with.push_back(SuspectNode(state, other));
+  return finding;
+}
+
+bool IsRepairing(const State& state) {
+  return state.mode == Mode::kStopping || state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
+}
+
+// Whoever is lost while the job is repaired is waited for there, whatever the cause was, if that is known.
+Finding LossBy(const State& state, const AgentGone& event, Nanos since) {
+  const bool is_chosen = !IsRepairing(state) || (event.explains && state.fault.unexplained);
+  if (is_chosen) return ChosenLossOf(state, event.node, event.why, since);
+  return LossOf(state, event.node, event.why, since);
 }
 
 // The open incident has it, or a new one, which it leads unless a culprit that began before it does. It is the cause
@@ -105,19 +129,18 @@ Nanos LostSince(const Turn& turn, int node) {
 void EndWith(Turn& turn, const AgentGone& event) {
   State& state = turn.state;
   const Nanos since = LostSince(turn, event.node);
-  Join(turn, LossOf(NodeName(state, event.node), event.why, since), event.explains);
+  Join(turn, LossBy(state, event, since), event.explains);
   Strike(turn, since);
   state.lost_in = Open(state).id;
   BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
 }
 
-// The node is lost with all its ranks, since `since`: the epoch ends, if it has not, and a standby takes its place.
-void LoseNode(Turn& turn, int node, const std::string& why, Nanos since, bool explains = false) {
+// The node is lost with all its ranks: the epoch ends, if it has not, and a standby takes its place.
+void LoseNode(Turn& turn, int node, Finding finding, bool explains = false) {
   State& state = turn.state;
-  Finding finding = LossOf(NodeName(state, node), why, since);
-  const bool repairing = state.mode == Mode::kStopping || state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
+  const std::string why = finding.evidence.front();
   const bool keeping_stacks = state.mode == Mode::kConfirming && state.fault.keeping_stacks;
-  if (repairing || keeping_stacks) {
+  if (IsRepairing(state) || keeping_stacks) {
     if (Join(turn, std::move(finding), explains) && state.mode == Mode::kStopping) ResolveAnew(turn);
   } else {
     LeadWith(turn, std::move(finding));
@@ -137,20 +160,16 @@ const Finding& AgentLoss(const State& state, int node) {
 
 // Of nodes whose agents are out of reach.
 std::optional<int> NearestToTheFault(const State& state, const std::vector<int>& nodes) {
-  const auto nearest = std::ranges::min_element(nodes, {}, [&](int node) {
-    const Nanos lost = AgentLoss(state, node).since;
-    return std::max(lost - state.fault.since, state.fault.since - lost);
-  });
+  const Nanos fault = state.fault.since;
+  const auto nearest = std::ranges::min_element(
+      nodes, {}, [&](int node) { return Apart(RanksEnd(AgentLoss(state, node).since, fault), fault); });
   return nearest == nodes.end() ? std::nullopt : std::optional(*nearest);
 }
 
-// "; of the nodes ... (b, c) it was lost nearest to ..."; empty: it is the only one.
-std::string ChosenAmong(const State& state, const std::vector<int>& nodes, const char* what) {
-  if (nodes.size() < 2) return "";
+std::string WhyChosen(const State& state, int node, const std::vector<int>& among, const char* what) {
   std::vector<std::string> names;
-  for (const int node : nodes) names.push_back(NodeName(state, node));
-  return fmt::format("; of the nodes whose agents are out of reach ({}) it was lost nearest to when {}",
-                     fmt::join(names, ", "), what);
+  for (const int each : among) names.push_back(NodeName(state, each));
+  return control::WhyChosen(names, AgentLoss(state, node).since, state.fault.since, what);
 }
 
 // The job stands for it: the evidence was there when another machine was asked for.
@@ -163,8 +182,8 @@ void TakeAwaitedPlace(Turn& turn) {
   const std::optional<int> node = NearestToTheFault(state, nodes);
   if (!node) return;
   const Finding& agent = AgentLoss(state, *node);
-  const std::string why = agent.evidence.front() + ChosenAmong(state, nodes, "the fault began");  // the incident closes
-  LoseNode(turn, *node, why, agent.since);
+  const std::string why = agent.evidence.front() + WhyChosen(state, *node, nodes, "the fault began");
+  LoseNode(turn, *node, ChosenLossOf(state, *node, why, agent.since));
 }
 
 // The job was to go on without that node, and has not begun to: with as many nodes as before it is the better one.
@@ -273,6 +292,10 @@ bool IsReplaceable(const State& state, int node) {
          SuccessorTo(state, node, state.standbys) != state.standbys.end();
 }
 
+Nanos AgentLostSince(const State& state, int node, Nanos otherwise) {
+  return state.lost_agents.contains(node) ? AgentLoss(state, node).since : otherwise;
+}
+
 Nanos GoneAt(const State& state, int node, Nanos lost_since) {
   if (IsReplaceable(state, node)) return lost_since + ToNanos(kReplaceableLimit);
   if (const auto awaited = state.awaited.find(node); awaited != state.awaited.end())
@@ -298,10 +321,10 @@ std::optional<int> LostReplaceable(const State& state) { return NearestToTheFaul
 void LoseLostNode(Turn& turn, int node) {
   const State& state = turn.state;
   const Finding& agent = AgentLoss(state, node);
-  std::string why = agent.evidence.front();  // the incident closes
+  std::string why = agent.evidence.front();
   why += ", others have lost their connections to its ranks, and nobody in reach died";
-  why += ChosenAmong(state, AllLostReplaceable(state), "that happened");
-  LoseNode(turn, node, why, agent.since);
+  why += WhyChosen(state, node, AllLostReplaceable(state), "that happened");
+  LoseNode(turn, node, ChosenLossOf(state, node, why, agent.since));
 }
 
 void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes) {
@@ -313,7 +336,7 @@ void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes) {
     if (node < 0 || node >= static_cast<int>(state.spec.nodes.size())) continue;
     if (state.vacated.contains(node)) continue;
     if (IsReplaceable(state, node) || CanDoWithout(state, node)) {
-      LoseNode(turn, node, why, turn.at);
+      LoseNode(turn, node, LossOf(state, node, why, turn.at));
     } else {
       if (MayLose(state)) state.fault.stuck.insert(node);
       if (before.contains(node)) continue;
@@ -334,7 +357,7 @@ void On(Turn& turn, const AgentGone& event) {
   const bool may_lose = CanDoWithout(state, event.node) && !MustAwait(state, event.node, turn.at);
   if (!IsReplaceable(state, event.node) && !may_lose)
     return state.awaited.contains(event.node) ? Ignore(turn) : Await(turn, event.node);
-  LoseNode(turn, event.node, event.why, LostSince(turn, event.node), event.explains);
+  LoseNode(turn, event.node, LossBy(state, event, LostSince(turn, event.node)), event.explains);
 }
 
 void On(Turn& turn, const StandbyCame& event) {

@@ -183,6 +183,42 @@ TEST(Standby, TakesThePlaceThatWasLostNearestToTheLostConnections) {
   }
 }
 
+// Agent b was killed, and then agent c; 60 s after the first its starter ends its ranks, while those of c run on.
+TEST(Standby, TakesThePlaceWhoseRanksWereEndedByTheirStarter) {
+  JobSpec spec;
+  spec.standbys = 1;
+  Scenario job = OfNodes({"a", "b", "c"}, std::move(spec));
+  job.Hear(12, StandbyCame{{"s", 2, "s's"}});
+  job.Hear(13, AgentLost{1, "b", "its connection was lost", At(13)});
+  job.Hear(53, AgentLost{2, "c", "its connection was lost", At(53)});
+  job.Hear(73.4, LostPeer(1, 0, Step(72, 73), 73.3));
+  EXPECT_THAT(job.Hear(74.4, SecondaryGraceOver{EpochId(1)}), testing::HasSubstr("seat 1"));
+  ASSERT_EQ(job.state.evictions.size(), 1u);
+  EXPECT_EQ(job.state.evictions[0].node.name, "b");
+  EXPECT_THAT(job.state.evictions[0].why,
+              testing::HasSubstr("of the nodes whose agents are out of reach (b, c) its ranks were to be ended nearest "
+                                 "to when that happened: a starter does so 60 s after it has lost its agent"));
+}
+
+// Where several are out of reach, a moment alone proves less.
+TEST(Standby, OfSeveralThatAreLostTheOthersAreNamedBesideIt) {
+  JobSpec spec;
+  spec.standbys = 1;
+  for (const bool gone : {true, false}) {
+    Scenario job = OfNodes({"a", "b", "c"}, spec);
+    job.Hear(12, StandbyCame{{"s", 2, "s's"}});
+    job.Hear(13, AgentLost{1, "b", "its connection was lost", At(13)});
+    job.Hear(20, AgentLost{2, "c", "its connection was lost", At(20)});
+    if (!gone) job.Hear(20.2, LostPeer(1, 0, Step(12, 19), 20.1));
+    gone ? job.Hear(30, AgentGone{2, "its agent is silent"}) : job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
+    const incident::Finding& lead = incident::Lead(job.state.incidents.back());
+    EXPECT_EQ(lead.suspects.front().name, "c");
+    ASSERT_EQ(lead.ambiguous_with.size(), 1u) << gone;
+    EXPECT_EQ(lead.ambiguous_with.front().name, "b");
+    EXPECT_THAT(incident::Headline(lead), testing::HasSubstr("(or it is node b)"));
+  }
+}
+
 TEST(Standby, WithTheNameOfTheLostNodeIsPreferred) {
   Scenario job = WithStandby();
   job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});

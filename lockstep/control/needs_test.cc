@@ -140,6 +140,20 @@ TEST(Awaited, OfTwoTheOneThatWasLostNearestToTheFaultIsReplacedFirst) {
   EXPECT_THAT(job.state.evictions.front().why, HasSubstr("out of reach (b, c) it was lost nearest to when"));
 }
 
+TEST(Awaited, OfTwoTheOneWhoseRanksWereEndedByTheirStarterIsReplacedFirst) {
+  JobSpec spec;
+  spec.can_ask = true;
+  Scenario job = OfNodes({"a", "b", "c"}, std::move(spec));
+  job.Hear(13, AgentLost{1, "b", "its connection was lost", At(13)});
+  job.Hear(53, AgentLost{2, "c", "its connection was lost", At(53)});
+  job.Hear(73.4, LostPeer(1, 0, Step(72, 73), 73.3));
+  job.Hear(74.4, SecondaryGraceOver{EpochId(1)});
+  job.Hear(80, kStandby);
+  ASSERT_EQ(job.state.evictions.size(), 1u);
+  EXPECT_EQ(job.state.evictions.front().node.name, "b");
+  EXPECT_EQ(incident::Lead(*std::prev(job.state.incidents.end())).ambiguous_with.size(), 1u);
+}
+
 TEST(Awaited, IsNotForEver) {
   Scenario job = TwoNodes();
   LoseB(job);

@@ -7,6 +7,7 @@
 namespace lockstep::control {
 namespace {
 
+constexpr int kManySteps = 1000;  // an agent is away for more than a minute
 constexpr double kDeadline = 300, kDeadlineOfOthers = 900;
 constexpr double kTightBudget = 0.2, kLoadFirst = 0.12, kObserveOnly = 0.05, kStandby = 0.5, kDryRun = 0.08,
                  kCanAsk = 0.5, kUnseen = 0.06;
@@ -33,7 +34,7 @@ Worlds WorldsOf(const SimulationPlan& plan) {
 // By a chance of its own: without it all else stays as it is.
 Telling TellingOf(const SimulationPlan& plan) {
   Chance chance(plan.seed + 7'000'000'001);
-  if (plan.elastic || plan.nodes >= kMany || !chance.Hits(kUnseen)) return Telling::kSteps;
+  if (plan.elastic || plan.agents_lost || plan.nodes >= kMany || !chance.Hits(kUnseen)) return Telling::kSteps;
   return chance.Hits(0.5) ? Telling::kNone : Telling::kLate;
 }
 
@@ -46,8 +47,8 @@ Simulation::Simulation(const SimulationPlan& plan)
       network_(plan.nodes, schedule_, chance_,
                {.connected = [this](int machine) { Joined(machine); },
                 .lost = [this](int machine, const std::string& why) { Lost(machine, why); }}),
-      cluster_(plan, WorldsOf(plan), TellingOf(plan), 60 + chance_.Below(120), schedule_, chance_,
-               [this](int machine, Said said) { Up(machine, std::move(said)); }),
+      cluster_(plan, WorldsOf(plan), TellingOf(plan), plan.agents_lost ? kManySteps : 60 + chance_.Below(120),
+               schedule_, chance_, [this](int machine, Said said) { Up(machine, std::move(said)); }),
       promises_(schedule_, cluster_) {}
 
 SimulationResult Simulation::Run() {
@@ -70,7 +71,7 @@ void Simulation::Begin() {
   const int max_restarts = chance_.Hits(kTightBudget) ? 1 + chance_.Below(2) : 1000;
   spec.max_restarts = plan_.mutant == Mutant::kNoBudget ? 1'000'000 : max_restarts;
   spec.observe_only = chance_.Hits(kObserveOnly);
-  spec.load_first = chance_.Hits(kLoadFirst) && TellingOf(plan_) != Telling::kNone;
+  spec.load_first = chance_.Hits(kLoadFirst) && !plan_.agents_lost && TellingOf(plan_) != Telling::kNone;
   if (spec.load_first) cluster_.FollowEarlierRuns(spec.first_epoch = EpochId(4));
   for (int node = 0; node < plan_.nodes; ++node)
     spec.nodes.push_back({std::to_string(node), plan_.ranks_per_node, fmt::format("token {}", node)});
@@ -78,6 +79,7 @@ void Simulation::Begin() {
   spec.can_ask = chance_.Hits(kCanAsk);
   spec.policy = SomePolicy();
   if (plan_.elastic) LetTheWorldChange(spec);
+  if (plan_.agents_lost) LetAStandbyHelp(spec);
   promises_.Begin(spec, max_restarts);
   if (plan_.mutant == Mutant::kNoCap) spec.policy.evictions_per_hour = 1000;
   if (plan_.mutant == Mutant::kNoFloor) spec.policy.least_machines = 0;
@@ -89,7 +91,7 @@ void Simulation::Begin() {
   Lead(Decide(JobStarted{spec}));
   for (int node = 0; node < plan_.nodes; ++node) network_.Connect(node);
   StandbysCome(15);
-  PlanFaults();
+  plan_.agents_lost ? PlanLostAgents() : PlanFaults();
   Tick();
   if (TellingOf(plan_) != Telling::kSteps) LookForTheUnseen();
   AskForMachines();
@@ -117,6 +119,12 @@ void Simulation::LetTheWorldChange(JobSpec& spec) {
   spec.standbys = std::max(0, spec.standbys - 1);
   spec.policy.grow_after = chance.Between(0.5, 8);
   spec.policy.grow_every = chance.Between(1, 30);
+}
+
+void Simulation::LetAStandbyHelp(JobSpec& spec) {
+  spec.observe_only = spec.policy.dry_run = false;
+  spec.standbys = 1;
+  spec.policy.wait_for_node = Seconds{60};
 }
 
 // ---- what must hold ----

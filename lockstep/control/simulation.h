@@ -67,7 +67,8 @@ struct SimulationPlan {
   uint64_t seed = 1;
   int nodes = 3;
   int ranks_per_node = 2;
-  bool elastic = false;  // the world may change
+  bool elastic = false;      // the world may change
+  bool agents_lost = false;  // two at a time, of which one's ranks end, and nothing else breaks
   Mutant mutant = Mutant::kNone;
   bool story = false;  // tell it
 };

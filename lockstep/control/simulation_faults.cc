@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "lockstep/control/ranks_end.h"
 #include "lockstep/control/simulation_run.h"
 
 namespace lockstep::control {
@@ -13,7 +14,6 @@ constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kStop = 0.
 constexpr double kSpoilt = 0.8;  // of jobs that may evict it: one has a machine that only a replay finds
 constexpr double kTwoAtOnce = 0.35, kCoordinatorToo = 0.4, kFirstNode = 0.3;
 constexpr int kCrashesToReplay = 3;  // the first is no reason to look for a machine, the second to diagnose them
-constexpr Seconds kAdoption{60};     // as in node/run.cc
 
 }  // namespace
 
@@ -104,6 +104,22 @@ void Simulation::PlanWorlds() {
     if (chance.Hits(0.15))
       schedule_.In(Seconds{at.value + chance.Between(0, 10).value}, [this, name] { StandbyLeaves(name); });
   }
+}
+
+// Two agents are out of reach, and of one of these nodes the ranks end: its machine goes down, which breaks its
+// connections, or its agent had died and the starter has waited for another one. The agent of the other one comes back.
+void Simulation::PlanLostAgents() {
+  const int machine = SomeNode(), other = (machine + 1 + chance_.Below(plan_.nodes - 1)) % plan_.nodes;
+  promises_.LoseFirst(cluster_.TokenOf(machine));
+  const double begun = chance_.Between(16, 20).value;  // the standby is there
+  const bool by_starter = chance_.Hits(0.5);
+  const double ended =
+      begun + (by_starter ? kWithoutAgent.value + chance_.Between(0, 1).value : chance_.Between(12, 45).value);
+  const double away = by_starter ? begun + chance_.Between(16, 48).value : begun;
+  const Seconds away_for{ended + chance_.Between(2, 14).value - away};
+  schedule_.In(Seconds{away}, [=, this] { Cut(other, away_for); });
+  schedule_.In(Seconds{by_starter ? begun : ended}, [=, this] { Cut(machine, kForGood); });
+  schedule_.In(Seconds{ended}, [=, this] { Die(machine); });
 }
 
 // ---- ranks, machines, networks ----
@@ -243,10 +259,12 @@ void Simulation::LoseANode() {
   const int machine = cluster_.MachineAt(node);
   ++result_.faults;
   node_lost_ = true;
-  if (chance_.Hits(0.3)) {
-    Cut(machine, chance_.Between(20, 100));
-    return EndIfAlone(machine, schedule_.now());
-  }
+  if (!chance_.Hits(0.3)) return Die(machine);
+  Cut(machine, chance_.Between(20, 100));
+  EndIfAlone(machine, schedule_.now());
+}
+
+void Simulation::Die(int machine) {
   Tell("node {} dies", cluster_.NameOf(machine));
   chance_.Hits(0.5) ? network_.Silence(machine, kForGood) : network_.Cut(machine, kForGood);
   if (cluster_.Die(machine)) promises_.LoseRanks(state());
@@ -255,7 +273,7 @@ void Simulation::LoseANode() {
 // An agent without a coordinator, with ranks that do not step, ends them and itself.
 void Simulation::EndIfAlone(int machine, Nanos since) {
   if (cluster_.IsDead(machine) || conductor_->Attends(cluster_.NodeOf(machine))) return;
-  const Nanos end = std::max(since, cluster_.SteppedAt(machine)) + ToNanos(kAdoption);
+  const Nanos end = std::max(since, cluster_.SteppedAt(machine)) + ToNanos(kWithoutAgent);
   if (schedule_.now() < end) return schedule_.At(end, [=, this] { EndIfAlone(machine, since); });
   Tell("node {} gives up", cluster_.NameOf(machine));
   if (cluster_.Die(machine)) promises_.LoseRanks(state());

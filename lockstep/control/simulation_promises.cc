@@ -167,6 +167,8 @@ void Promises::CheckEvictions(const State& state) {
   for (; evictions_ < state.evictions.size(); ++evictions_) {
     const Eviction& eviction = state.evictions[evictions_];
     if (spec_.observe_only || policy.dry_run) Break("an eviction, and it was only to be said");
+    if (!lost_first_.empty() && eviction.node.token != lost_first_ && evictions_ == 0)
+      Break(fmt::format("{} is taken for lost, and the ranks of another one have ended", eviction.node.name));
     if (eviction.role == Role::kLoss) continue;
     if (!accused_.contains(eviction.node.token))
       Break(fmt::format("{} was evicted without a reason", eviction.node.name));

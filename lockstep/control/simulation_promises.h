@@ -32,6 +32,8 @@ class Promises {
   }
   // There is reason enough to evict this machine, by its token.
   void Accuse(const std::string& token) { accused_.insert(token); }
+  // Of those that are lost it is the one whose ranks have ended: it is taken for lost before any other.
+  void LoseFirst(const std::string& token) { lost_first_ = token; }
   // A replay may name it; no other one.
   void Spoil(const std::string& token) { spoiled_.insert(token); }
   // Somebody asked for a stop a second time: ranks need not be given the time to leave.
@@ -95,6 +97,7 @@ class Promises {
   bool ranks_lost_ = false, impatient_ = false;
   int max_restarts_ = 0, causes_ = 0;
   std::set<std::string> accused_, spoiled_;
+  std::string lost_first_;       // by token; empty: whoever
   std::set<std::string> unfit_;  // standbys that said so, by token
   std::string leader_;           // by token; empty: none
   size_t evictions_ = 0;         // looked at

@@ -35,6 +35,7 @@ class Simulation {
   void Begin();
   Policy SomePolicy();
   void LetTheWorldChange(JobSpec& spec);
+  void LetAStandbyHelp(JobSpec& spec);
   void Check();
   void CheckEnd();
   bool EverybodyIsHere() const { return leads_ && conductor_->lost() == 0; }
@@ -98,6 +99,7 @@ class Simulation {
   void PlanStop();
   void PlanReplay();
   void PlanWorlds();
+  void PlanLostAgents();
   void BreakSomething();
   void Accuse(int machine);
   void AccuseMachine(int machine);
@@ -113,6 +115,7 @@ class Simulation {
   void Corrupt(int machine, int rank);
   void Heal();
   void LoseANode();
+  void Die(int machine);
   void EndIfAlone(int machine, Nanos since);
   void TroubleWhileCounting();
   void AskForUpdate(const UpdateAsked& asked);

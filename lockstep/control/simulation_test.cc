@@ -47,6 +47,7 @@ std::string ReplayCommand(const SimulationPlan& plan) {
   if (plan.nodes != usual.nodes) command += fmt::format("LOCKSTEP_NODES={} ", plan.nodes);
   if (plan.ranks_per_node != usual.ranks_per_node) command += fmt::format("LOCKSTEP_RANKS={} ", plan.ranks_per_node);
   if (plan.elastic) command += "LOCKSTEP_ELASTIC=1 ";
+  if (plan.agents_lost) command += "LOCKSTEP_AGENTS_LOST=1 ";
   if (plan.mutant != usual.mutant) command += fmt::format("LOCKSTEP_MUTANT={} ", static_cast<int>(plan.mutant));
   return command + "build/release/bin/control_simulation_test --gtest_filter=Simulation.Replay";
 }
@@ -163,6 +164,18 @@ TEST(Simulation, EveryPromiseHoldsInWorldsThatChange) {
   EXPECT_TRUE(seeds < 10000 || worlds.size() == std::size(kWorldChanges)) << "some way to change was never gone";
 }
 
+// Agents are away, also those whose ranks train on: the only standby is for the node whose ranks have ended.
+TEST(Simulation, EveryPromiseHoldsWhereSeveralAgentsAreLost) {
+  const uint64_t seeds = FromEnvironment("LOCKSTEP_SEEDS", 1000) / 10;  // each is ten times as long
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    SimulationPlan plan = PlanOf(seed);
+    plan.nodes = 3 + static_cast<int>(seed % 3);
+    plan.agents_lost = true;
+    const SimulationResult result = Checked(plan);
+    EXPECT_GE(result.restarts, 1) << ReplayCommand(plan);
+  }
+}
+
 // Tells what happens with one seed.
 TEST(Simulation, Replay) {
   const uint64_t seed = FromEnvironment("LOCKSTEP_SEED", 0);
@@ -171,6 +184,7 @@ TEST(Simulation, Replay) {
   plan.nodes = NumberFromEnvironment("LOCKSTEP_NODES", plan.nodes);
   plan.ranks_per_node = NumberFromEnvironment("LOCKSTEP_RANKS", plan.ranks_per_node);
   plan.elastic = NumberFromEnvironment("LOCKSTEP_ELASTIC", 0) != 0;
+  plan.agents_lost = NumberFromEnvironment("LOCKSTEP_AGENTS_LOST", 0) != 0;
   plan.story = true;
   const SimulationResult result = Checked(plan);
   for (const std::string& line : result.story) fmt::print("{}\n", line);
