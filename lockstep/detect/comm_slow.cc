@@ -120,7 +120,7 @@ SlownessVerdict JudgeSlowness(const trace::CommLog& log, const CommThresholds& t
   SlownessVerdict verdict = SlowRanksOrGroups(log, rounds, thresholds);
   SlowLinks links = FindSlowLinks(log, rounds, thresholds);
   const Known known = KnownOf(log, rounds);
-  for (incident::Finding& link : links.findings) link.price.at_least = !known.all;
+  for (incident::Finding& link : links.findings) link.price.at_least = link.price.at_least || !known.all;
   std::ranges::move(links.findings, std::back_inserter(verdict.findings));
   for (incident::Finding& finding : verdict.findings) finding.price.ranks = RanksOf(log);
   std::string of_groups = std::exchange(verdict.too_short, TooShort(rounds, known));

@@ -444,6 +444,7 @@ TEST(Slowness, InOneRingALinkAndItsEndsAreEquallyGood) {
   EXPECT_FALSE(findings[0].certain);
   EXPECT_THAT(Suspected(findings[0]), UnorderedElementsAre("2<->3", "2", "3"));
   EXPECT_THAT(findings[0].probe, HasSubstr("another rank"));
+  EXPECT_TRUE(findings[0].price.at_least);  // of its messages only the first was measured
 }
 
 TEST(Slowness, ASecondRingTellsThemApart) {
