@@ -505,6 +505,18 @@ TEST(Slowness, AWayThatOnlySendsUseIsNamed) {
   }
 }
 
+TEST(Slowness, ASlowWayBetweenPairsAloneIsNamed) {
+  RingJob job = Pipeline(1);
+  job.Delay(1, 5, 30);
+  job.Steps(40);
+  std::erase_if(job.log().ops, [](const trace::CommOp& op) { return op.direction == trace::Direction::kCollective; });
+  job.log().transfers.clear();
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].syndrome, Syndrome::kCommunicationSlow);
+  EXPECT_EQ(findings[0].suspects.front().name, "1<->5");
+}
+
 // What was there before anybody waited for it took nobody's time, and nobody knows when it came.
 TEST(Slowness, SendsThatNobodyWaitsForTellNothing) {
   RingJob job = Pipeline(1);

@@ -139,7 +139,7 @@ Judged Judge(const Delays& delays, const Rounds& rounds, const CommThresholds& t
   for (const auto& [alike, of_ways] : delays) {
     Window window{rounds.begin_ns, rounds.end_ns};
     JudgedClass one = JudgeClass(alike, of_ways, window, true, thresholds);
-    const int64_t oldest = rounds.all.front().began_ns;
+    const int64_t oldest = rounds.oldest_ns;
     while ((!one.too_few.empty() || 3 * one.most < thresholds.window_ops) && window.begin_ns > oldest) {
       window.begin_ns = std::max(oldest, window.end_ns - 2 * (window.end_ns - window.begin_ns));
       one = JudgeClass(alike, of_ways, window, false, thresholds);
