@@ -505,6 +505,18 @@ TEST(Slowness, AWayThatOnlySendsUseIsNamed) {
   }
 }
 
+// Those that sum their gradients are no stages of a pipeline, whatever they send to each other.
+TEST(Slowness, ARankThatSendsToAReplicaOfItsOwnIsSlowForCertain) {
+  RingJob job(4);
+  job.AddRing({0, 1, 2, 3});
+  job.SendToo(0, 1);
+  job.Compute(1, 150);
+  job.Steps(40);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_THAT(Told(findings), ElementsAre(std::pair(Syndrome::kNonCommunicationSlow, Names{"1"})));
+  EXPECT_TRUE(findings[0].certain);
+}
+
 TEST(Slowness, ASlowWayBetweenPairsAloneIsNamed) {
   RingJob job = Pipeline(1);
   job.Delay(1, 5, 30);

@@ -23,18 +23,41 @@ namespace {
 // differ, also in the one that holds the longest.
 constexpr size_t kStepsWanted = 16;
 
-// Those of whose ranks none meets another pipeline's: replicas would tell what is usual.
+// By communicator: the most bytes that one of its members sent for a collective.
+std::vector<uint64_t> LargestOf(const trace::CommLog& log) {
+  std::vector<uint64_t> largest(log.communicators.size());
+  for (const trace::CommOp& op : log.ops)
+    if (op.direction == trace::Direction::kCollective)
+      largest[op.communicator] = std::max(largest[op.communicator], op.bytes);
+  return largest;
+}
+
+// Those whose ranks meet no replica of theirs, which would tell what is usual: none of another pipeline, and none among
+// themselves. Ranks that all bring as much to a collective as they send to each other, as gradients, do alike whatever
+// they send; stages agree on a loss or a norm.
 std::vector<std::vector<int>> PipelinesWithoutReplicas(const trace::CommLog& log) {
   const std::map<int, int> pipelines = PipelinesOf(log);
-  const std::vector<bool> alike = AreAlike(log, pipelines);
-  std::set<int> compared;
-  for (size_t i = 0; i < alike.size(); ++i)
-    if (alike[i] && log.communicators[i].ranks.size() >= 2)
-      for (const int rank : log.communicators[i].ranks)
-        if (const auto one = pipelines.find(rank); one != pipelines.end()) compared.insert(one->second);
+  if (pipelines.empty()) return {};
   std::map<int, std::vector<int>> ranks;
-  for (const auto& [rank, one] : pipelines)
-    if (!compared.contains(one)) ranks[one].push_back(rank);
+  for (const auto& [rank, one] : pipelines) ranks[one].push_back(rank);
+  std::map<int, uint64_t> sent;
+  for (const trace::CommOp& op : log.ops)
+    if (op.direction != trace::Direction::kCollective)
+      if (const auto one = pipelines.find(op.rank); one != pipelines.end())
+        sent[one->second] = std::max(sent[one->second], op.bytes);
+  const std::vector<bool> alike = AreAlike(log, pipelines);
+  const std::vector<uint64_t> largest = LargestOf(log);
+  for (size_t i = 0; i < alike.size(); ++i) {
+    const std::vector<int>& members = log.communicators[i].ranks;
+    std::map<int, size_t> of_pipelines;
+    for (const int rank : members)
+      if (const auto one = pipelines.find(rank); one != pipelines.end()) ++of_pipelines[one->second];
+    for (const auto& [one, count] : of_pipelines)
+      if (const auto own = ranks.find(one); own != ranks.end())
+        if ((alike[i] && members.size() >= 2) ||
+            (count == own->second.size() && largest[i] >= sent[one] && largest[i] > 0))
+          ranks.erase(own);
+  }
   std::vector<std::vector<int>> found;
   for (auto& [one, own] : ranks)
     if (own.size() >= 2) found.push_back(std::move(own));
