@@ -23,45 +23,46 @@ namespace {
 // differ, also in the one that holds the longest.
 constexpr size_t kStepsWanted = 16;
 
-// By communicator: the most bytes that one of its members sent for a collective.
-std::vector<uint64_t> LargestOf(const trace::CommLog& log) {
-  std::vector<uint64_t> largest(log.communicators.size());
-  for (const trace::CommOp& op : log.ops)
-    if (op.direction == trace::Direction::kCollective)
-      largest[op.communicator] = std::max(largest[op.communicator], op.bytes);
-  return largest;
+using Pipelines = std::map<int, std::vector<int>>;  // the ranks of each
+
+// Ranks that all bring as much to a collective as they send to each other, as gradients, do alike whatever they send;
+// stages agree on a loss or a norm.
+void LeaveOutReplicas(const trace::CommLog& log, const std::map<int, int>& of_ranks, Pipelines& pipelines) {
+  std::vector<uint64_t> brought(log.communicators.size());
+  std::map<int, uint64_t> sent;
+  for (const trace::CommOp& op : log.ops) {
+    if (op.direction == trace::Direction::kCollective) {
+      brought[op.communicator] = std::max(brought[op.communicator], op.bytes);
+    } else if (const auto one = of_ranks.find(op.rank); one != of_ranks.end()) {
+      sent[one->second] = std::max(sent[one->second], op.bytes);
+    }
+  }
+  for (size_t i = 0; i < brought.size(); ++i) {
+    const std::vector<int>& members = log.communicators[i].ranks;
+    std::erase_if(pipelines, [&](const auto& pipeline) {
+      return brought[i] > 0 && brought[i] >= sent[pipeline.first] &&
+             std::ranges::all_of(pipeline.second,
+                                 [&](int rank) { return std::ranges::find(members, rank) != members.end(); });
+    });
+  }
 }
 
 // Those whose ranks meet no replica of theirs, which would tell what is usual: none of another pipeline, and none among
-// themselves. Ranks that all bring as much to a collective as they send to each other, as gradients, do alike whatever
-// they send; stages agree on a loss or a norm.
-std::vector<std::vector<int>> PipelinesWithoutReplicas(const trace::CommLog& log) {
-  const std::map<int, int> pipelines = PipelinesOf(log);
-  if (pipelines.empty()) return {};
-  std::map<int, std::vector<int>> ranks;
-  for (const auto& [rank, one] : pipelines) ranks[one].push_back(rank);
-  std::map<int, uint64_t> sent;
-  for (const trace::CommOp& op : log.ops)
-    if (op.direction != trace::Direction::kCollective)
-      if (const auto one = pipelines.find(op.rank); one != pipelines.end())
-        sent[one->second] = std::max(sent[one->second], op.bytes);
-  const std::vector<bool> alike = AreAlike(log, pipelines);
-  const std::vector<uint64_t> largest = LargestOf(log);
-  for (size_t i = 0; i < alike.size(); ++i) {
-    const std::vector<int>& members = log.communicators[i].ranks;
-    std::map<int, size_t> of_pipelines;
-    for (const int rank : members)
-      if (const auto one = pipelines.find(rank); one != pipelines.end()) ++of_pipelines[one->second];
-    for (const auto& [one, count] : of_pipelines)
-      if (const auto own = ranks.find(one); own != ranks.end())
-        if ((alike[i] && members.size() >= 2) ||
-            (count == own->second.size() && largest[i] >= sent[one] && largest[i] > 0))
-          ranks.erase(own);
-  }
-  std::vector<std::vector<int>> found;
-  for (auto& [one, own] : ranks)
-    if (own.size() >= 2) found.push_back(std::move(own));
-  return found;
+// themselves.
+Pipelines PipelinesWithoutReplicas(const trace::CommLog& log) {
+  const std::map<int, int> of_ranks = PipelinesOf(log);
+  const std::vector<bool> alike = AreAlike(log, of_ranks);
+  std::set<int> compared;
+  for (size_t i = 0; i < alike.size(); ++i)
+    if (alike[i] && log.communicators[i].ranks.size() >= 2)
+      for (const int rank : log.communicators[i].ranks)
+        if (const auto one = of_ranks.find(rank); one != of_ranks.end()) compared.insert(one->second);
+  Pipelines pipelines;
+  for (const auto& [rank, one] : of_ranks)
+    if (!compared.contains(one)) pipelines[one].push_back(rank);
+  std::erase_if(pipelines, [](const auto& pipeline) { return pipeline.second.size() < 2; });
+  if (!pipelines.empty()) LeaveOutReplicas(log, of_ranks, pipelines);
+  return pipelines;
 }
 
 // A rank's sends and receives by their launch.
@@ -193,10 +194,10 @@ void TellOfStage(const AsRounds& all, incident::Finding& finding) {
 
 SlowStages FindSlowStages(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds) {
   SlowStages found;
-  const std::vector<std::vector<int>> pipelines = PipelinesWithoutReplicas(log);
+  const Pipelines pipelines = PipelinesWithoutReplicas(log);
   if (pipelines.empty()) return found;
   const Lanes lanes = LanesOf(log, std::numeric_limits<int64_t>::max());
-  for (const std::vector<int>& ranks : pipelines) {
+  for (const auto& [one, ranks] : pipelines) {
     found.ranks.insert(ranks.begin(), ranks.end());
     const PipelineTimes times(log, lanes, ranks);
     const std::vector<int64_t> ends = NewestOf(StepsOf(rounds, lanes, ranks.front(), thresholds), times, thresholds);
