@@ -169,7 +169,22 @@ Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds) {
   const size_t enough = rounds.all.size() - std::min(thresholds.window_ops, rounds.all.size());
   rounds.first = std::min({static_cast<size_t>(in_window - rounds.all.begin()), back.first, enough});
   if (!rounds.all.empty()) rounds.begin_ns = rounds.newest().front().began_ns;
+  if (!rounds.all.empty()) rounds.oldest_ns = rounds.all.front().began_ns;
   rounds.told = ToldOf(rounds, of_collectives, log.communicators.size());
+  return rounds;
+}
+
+Rounds WithoutCollectives(const trace::CommLog& log, const CommThresholds& thresholds) {
+  Rounds rounds;
+  rounds.told.resize(log.communicators.size());
+  rounds.oldest_ns = std::numeric_limits<int64_t>::max();
+  for (const CommOp& op : log.ops) {
+    if (op.direction == trace::Direction::kCollective || op.created_ns < 0 || op.duration_ns < 0) continue;
+    rounds.oldest_ns = std::min(rounds.oldest_ns, op.created_ns);
+    rounds.end_ns = std::max(rounds.end_ns, op.created_ns + op.duration_ns);
+  }
+  rounds.oldest_ns = std::min(rounds.oldest_ns, rounds.end_ns);
+  rounds.begin_ns = std::max(rounds.oldest_ns, rounds.end_ns - ToNanos(thresholds.window).value);
   return rounds;
 }
 

@@ -41,6 +41,7 @@ struct Rounds {
   JobSteps steps;
   size_t first = 0;                  // of the newest `thresholds.window`, or of longer where steps take long
   int64_t begin_ns = 0, end_ns = 0;  // what the newest lie in
+  int64_t oldest_ns = 0;             // when the first of all began
   double share = 1;           // of the time that it takes to judge such a job (look_back.h); less: the log has no more
   std::vector<int64_t> told;  // by communicator: how many there were in that time of which anything is told
 
@@ -51,5 +52,7 @@ struct Rounds {
 };
 
 Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds);
+// None, in the time in which sends and receives outside of collectives are judged where there are too few of these.
+Rounds WithoutCollectives(const trace::CommLog& log, const CommThresholds& thresholds);
 
 }  // namespace lockstep::detect

@@ -14,6 +14,7 @@
 #include "lockstep/detect/slow_group.h"
 #include "lockstep/detect/slow_link.h"
 #include "lockstep/detect/slow_rank.h"
+#include "lockstep/detect/slow_stage.h"
 
 namespace lockstep::detect {
 namespace {
@@ -84,15 +85,17 @@ std::string TooShort(const Rounds& rounds, const Known& known) {
       seconds, seconds / rounds.share);
 }
 
-// Slow ranks among `ranks`; of all of them: none given.
+// Of any of `ranks`; of whichever: none given.
+bool IsOfSlowRank(const incident::Finding& finding, const std::set<int>* ranks) {
+  return finding.syndrome == incident::Syndrome::kNonCommunicationSlow &&
+         (ranks == nullptr || std::ranges::any_of(finding.suspects, [&](const incident::Suspect& suspect) {
+            const std::optional<RankId> rank = incident::RankOf(suspect);
+            return rank && ranks->contains(rank->value());
+          }));
+}
+
 bool IsAnySlow(const std::vector<incident::Finding>& findings, const std::set<int>* ranks = nullptr) {
-  return std::ranges::any_of(findings, [&](const incident::Finding& finding) {
-    return finding.syndrome == incident::Syndrome::kNonCommunicationSlow &&
-           (ranks == nullptr || std::ranges::any_of(finding.suspects, [&](const incident::Suspect& suspect) {
-              const std::optional<RankId> rank = incident::RankOf(suspect);
-              return rank && ranks->contains(rank->value());
-            }));
-  });
+  return std::ranges::any_of(findings, [&](const incident::Finding& one) { return IsOfSlowRank(one, ranks); });
 }
 
 // A slow group stands for what all of its ranks take longer for, and its ranks for the rest. Beside a slow rank that is
@@ -112,18 +115,39 @@ SlownessVerdict SlowRanksOrGroups(const trace::CommLog& log, const Rounds& round
   return {std::move(findings), too_few.empty() ? std::move(ranks.unsure) : std::move(too_few)};
 }
 
+// Where a rank is compared with other stages of its pipeline alone, collectives tell by themselves that it takes longer
+// than they do, but not who waited for it in receives, nor that it should not.
+void AddStages(SlowStages stages, SlownessVerdict& verdict) {
+  std::erase_if(verdict.findings, [&](const incident::Finding& one) { return IsOfSlowRank(one, &stages.known); });
+  for (incident::Finding& finding : verdict.findings)
+    if (IsOfSlowRank(finding, &stages.ranks)) finding.certain = false;
+  for (incident::Finding& stage : stages.findings)
+    if (std::ranges::none_of(verdict.findings, [&](const incident::Finding& known) {
+          return known.syndrome == stage.syndrome && known.suspects == stage.suspects;
+        }))
+      verdict.findings.push_back(std::move(stage));
+  if (verdict.too_short.empty()) verdict.too_short = std::move(stages.unknown);
+}
+
 }  // namespace
 
 SlownessVerdict JudgeSlowness(const trace::CommLog& log, const CommThresholds& thresholds) {
-  const Rounds rounds = RoundsOf(log, thresholds);
-  if (!AreEnough(rounds, thresholds)) return {{}, TooFew(log, rounds, thresholds)};
-  SlownessVerdict verdict = SlowRanksOrGroups(log, rounds, thresholds);
-  SlowLinks links = FindSlowLinks(log, rounds, thresholds);
+  Rounds rounds = RoundsOf(log, thresholds);
+  const bool enough = AreEnough(rounds, thresholds);
+  SlownessVerdict verdict;
+  if (enough)
+    verdict = SlowRanksOrGroups(log, rounds, thresholds);
+  else
+    verdict.too_short = TooFew(log, rounds, thresholds);
+  std::string of_groups = enough ? std::exchange(verdict.too_short, "") : "";
   const Known known = KnownOf(log, rounds);
-  for (incident::Finding& link : links.findings) link.price.at_least = !known.all;
+  if (enough) verdict.too_short = TooShort(rounds, known);
+  AddStages(FindSlowStages(log, rounds, thresholds), verdict);
+  if (!enough) rounds = WithoutCollectives(log, thresholds);
+  SlowLinks links = FindSlowLinks(log, rounds, thresholds);
+  for (incident::Finding& link : links.findings) link.price.at_least = link.price.at_least || !known.all;
   std::ranges::move(links.findings, std::back_inserter(verdict.findings));
   for (incident::Finding& finding : verdict.findings) finding.price.ranks = RanksOf(log);
-  std::string of_groups = std::exchange(verdict.too_short, TooShort(rounds, known));
   for (std::string* less : {&links.too_few, &of_groups})
     if (verdict.too_short.empty()) verdict.too_short = std::move(*less);
   return verdict;

@@ -444,6 +444,7 @@ TEST(Slowness, InOneRingALinkAndItsEndsAreEquallyGood) {
   EXPECT_FALSE(findings[0].certain);
   EXPECT_THAT(Suspected(findings[0]), UnorderedElementsAre("2<->3", "2", "3"));
   EXPECT_THAT(findings[0].probe, HasSubstr("another rank"));
+  EXPECT_TRUE(findings[0].price.at_least);  // of its messages only the first was measured
 }
 
 TEST(Slowness, ASecondRingTellsThemApart) {
@@ -502,6 +503,30 @@ TEST(Slowness, AWayThatOnlySendsUseIsNamed) {
     ASSERT_EQ(weaker.size(), 1u) << seed;
     EXPECT_EQ(weaker[0].suspects.front().name, "1<->5");
   }
+}
+
+// Those that sum their gradients are no stages of a pipeline, whatever they send to each other.
+TEST(Slowness, ARankThatSendsToAReplicaOfItsOwnIsSlowForCertain) {
+  RingJob job(4);
+  job.AddRing({0, 1, 2, 3});
+  job.SendToo(0, 1);
+  job.Compute(1, 150);
+  job.Steps(40);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_THAT(Told(findings), ElementsAre(std::pair(Syndrome::kNonCommunicationSlow, Names{"1"})));
+  EXPECT_TRUE(findings[0].certain);
+}
+
+TEST(Slowness, ASlowWayBetweenPairsAloneIsNamed) {
+  RingJob job = Pipeline(1);
+  job.Delay(1, 5, 30);
+  job.Steps(40);
+  std::erase_if(job.log().ops, [](const trace::CommOp& op) { return op.direction == trace::Direction::kCollective; });
+  job.log().transfers.clear();
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].syndrome, Syndrome::kCommunicationSlow);
+  EXPECT_EQ(findings[0].suspects.front().name, "1<->5");
 }
 
 // What was there before anybody waited for it took nobody's time, and nobody knows when it came.

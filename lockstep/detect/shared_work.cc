@@ -22,11 +22,14 @@ std::map<int, int> PipelinesOf(const trace::CommLog& log) {
     const auto known = of.try_emplace(rank, rank).first;
     return known->second == rank ? rank : known->second = root(known->second);
   };
+  absl::flat_hash_set<std::pair<int, int>> known;  // there are many messages between few
+  const auto join = [&](int rank, int peer) {
+    if (peer >= 0 && known.emplace(rank, peer).second) of[root(rank)] = root(peer);
+  };
   for (const trace::CommOp& op : log.ops)
-    if (op.direction != trace::Direction::kCollective && op.peer >= 0) of[root(op.rank)] = root(op.peer);
+    if (op.direction != trace::Direction::kCollective) join(op.rank, op.peer);
   for (const trace::CommTransfer& transfer : log.transfers)
-    if (transfer.sequence == trace::CommTransfer::kAlone && transfer.peer >= 0)
-      of[root(transfer.rank)] = root(transfer.peer);
+    if (transfer.sequence == trace::CommTransfer::kAlone) join(transfer.rank, transfer.peer);
   for (auto& [rank, one] : of) one = root(rank);
   return of;
 }

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "lockstep/detect/transfer_pairs.h"
 
 namespace lockstep::detect {
 namespace {
 
-using trace::CommOp;
 using trace::CommTransfer;
 using trace::Direction;
 using Transfers = std::vector<const CommTransfer*>;
@@ -100,7 +99,8 @@ void AddFirst(const trace::CommLog& log, const Transfers& transfers, const Round
 }
 
 // Sends outside of collectives whose time on the wire is known (NCCL).
-void AddWireAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays) {
+bool AddWireAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays) {
+  bool any = false;
   for (const CommTransfer& send : log.transfers) {
     if (send.sequence != CommTransfer::kAlone || send.direction != Direction::kSend || send.count == 0 ||
         send.wire_ns < 0 || send.ended_ns > rounds.end_ns)
@@ -108,53 +108,16 @@ void AddWireAlone(const trace::CommLog& log, const Rounds& rounds, Collected& de
     const MessageClass alike{MagnitudeOf(send.bytes / send.count), MessageClass::Measure::kWire};
     const double took = static_cast<double>(send.wire_ns), messages = send.count;
     delays[alike].push_back({{send.rank, send.peer, send.port}, {took / messages, messages, took, send.ended_ns}});
+    any = true;
   }
-}
-
-// Sends of one rank and the receives of another, in one communicator, each by its launch.
-struct Lane {
-  std::vector<const CommOp*> sends, receives;
-};
-
-int64_t EndOf(const CommOp& op) { return op.created_ns + op.duration_ns; }
-
-// Those that belong to each other, though some of either may be lost: nothing is received before it is sent, and gloo
-// sends nothing before the receiver is ready, so a send does not end before its receive begins. Clocks may be apart.
-std::vector<std::pair<const CommOp*, const CommOp*>> PairsOf(const Lane& lane) {
-  constexpr int64_t kApart = 1'000'000;
-  std::vector<std::pair<const CommOp*, const CommOp*>> pairs;
-  for (size_t i = 0, j = 0; i < lane.sends.size() && j < lane.receives.size();) {
-    const CommOp &send = *lane.sends[i], &receive = *lane.receives[j];
-    if (EndOf(receive) + kApart < send.created_ns) {
-      ++j;
-    } else if (EndOf(send) + kApart < receive.created_ns) {
-      ++i;
-    } else if (send.bytes != receive.bytes) {  // one of them belongs to what is lost
-      send.created_ns < receive.created_ns ? ++i : ++j;
-    } else {
-      pairs.emplace_back(&send, &receive);
-      ++i, ++j;
-    }
-  }
-  return pairs;
+  return any;
 }
 
 // Sends outside of collectives of which both ends are told (gloo). When a message was there is known only where
 // somebody was waiting for it then.
 void AddAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays) {
   constexpr int64_t kHeldUp = 50'000;
-  std::map<std::tuple<uint32_t, int, int>, Lane> lanes;  // by communicator, sender and receiver
-  for (const CommOp& op : log.ops) {
-    if (op.direction == Direction::kCollective || op.state != trace::OpState::kCompleted || op.peer < 0 ||
-        op.created_ns < 0 || op.duration_ns < 0 || EndOf(op) > rounds.end_ns || op.held_up_ns < 0)
-      continue;
-    const bool sends = op.direction == Direction::kSend;
-    Lane& lane = lanes[{op.communicator, sends ? op.rank : op.peer, sends ? op.peer : op.rank}];
-    (sends ? lane.sends : lane.receives).push_back(&op);
-  }
-  for (auto& [ends, lane] : lanes) {
-    for (auto* ops : {&lane.sends, &lane.receives})
-      std::ranges::sort(*ops, {}, [](const CommOp* op) { return op->created_ns; });
+  for (const auto& [ends, lane] : LanesOf(log, rounds.end_ns))
     for (const auto& [send, receive] : PairsOf(lane)) {
       if (receive->held_up_ns < kHeldUp) continue;
       const auto took =
@@ -163,7 +126,6 @@ void AddAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays
       delays[alike].push_back(
           {{send->rank, receive->rank, 0}, {took, 1, static_cast<double>(receive->held_up_ns), send->created_ns}});
     }
-  }
 }
 
 std::vector<WayDelays> ByWay(const std::vector<std::pair<Way, DelaySample>>& collected) {
@@ -198,8 +160,7 @@ Delays DelaysOf(const trace::CommLog& log, const Rounds& rounds) {
   for (size_t i = 0; i < of_rounds.size(); ++i)
     if (!of_rounds[i].empty() && !AddWire(of_rounds[i], rounds.all[i], collected))
       AddFirst(log, of_rounds[i], rounds.all[i], collected);
-  AddWireAlone(log, rounds, collected);
-  AddAlone(log, rounds, collected);
+  if (!AddWireAlone(log, rounds, collected)) AddAlone(log, rounds, collected);
   Delays delays;
   for (const auto& [alike, samples] : collected) delays[alike] = ByWay(samples);
   return delays;

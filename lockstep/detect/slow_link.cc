@@ -107,6 +107,9 @@ JudgedClass JudgeClass(const MessageClass& alike, const std::vector<WayDelays>& 
     }
   if (ways.size() < 2) return judged;
   const Usual usual = UsualOf(ways);
+  // Of a way's messages in a collective only the first was measured. Where the way has little bandwidth the later ones
+  // take as long, one after the other; where each comes late, beside each other.
+  const bool at_least = alike.measure == MessageClass::Measure::kFirst;
   for (const OfWay& one : ways) {
     const double share = LostNs(one, usual) / window.length_ns();
     if (one.median_ns <= thresholds.link_ratio * usual.ns ||
@@ -115,7 +118,7 @@ JudgedClass JudgeClass(const MessageClass& alike, const std::vector<WayDelays>& 
       continue;
     }
     if (share < thresholds.link_share) continue;
-    const std::pair<Way, Slowness> found{one.way, {usual.ns, one.median_ns, share, alike.magnitude}};
+    const std::pair<Way, Slowness> found{one.way, {usual.ns, one.median_ns, share, alike.magnitude, at_least}};
     if (3 * one.samples.size() < thresholds.window_ops || !(is_newest || window.IsFilledBy(one.samples)))
       judged.too_few.push_back(found);
     else if (Lasts(one.samples, thresholds.link_ratio * usual.ns))
@@ -136,7 +139,7 @@ Judged Judge(const Delays& delays, const Rounds& rounds, const CommThresholds& t
   for (const auto& [alike, of_ways] : delays) {
     Window window{rounds.begin_ns, rounds.end_ns};
     JudgedClass one = JudgeClass(alike, of_ways, window, true, thresholds);
-    const int64_t oldest = rounds.all.front().began_ns;
+    const int64_t oldest = rounds.oldest_ns;
     while ((!one.too_few.empty() || 3 * one.most < thresholds.window_ops) && window.begin_ns > oldest) {
       window.begin_ns = std::max(oldest, window.end_ns - 2 * (window.end_ns - window.begin_ns));
       one = JudgeClass(alike, of_ways, window, false, thresholds);
@@ -149,6 +152,7 @@ Judged Judge(const Delays& delays, const Rounds& rounds, const CommThresholds& t
       Slowness& slowness =
           judged.ways.slow.try_emplace(way, Slowness{found.usual_ns, found.ns, 0, alike.magnitude}).first->second;
       slowness.share = std::min(1.0, slowness.share + found.share);
+      slowness.at_least = slowness.at_least || found.at_least;
     }
     judged.too_few.insert(one.too_few.begin(), one.too_few.end());
   }

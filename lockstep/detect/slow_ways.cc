@@ -91,6 +91,7 @@ incident::Finding OfAll(const Ways& ways) {
   finding.evidence = {fmt::format("{} of {} ways are slow", ways.slow.size(), ways.slow.size() + ways.fine.size())};
   for (const auto& [way, slowness] : ways.slow) {
     finding.price.share = std::max(finding.price.share, slowness.share);
+    finding.price.at_least = finding.price.at_least || slowness.at_least;
     if (finding.evidence.size() <= kMostLines) finding.evidence.push_back(LineOf(way, slowness, true));
   }
   return finding;
@@ -262,6 +263,7 @@ class Explainer {
     for (const Way& way : covered) {
       const Slowness& slowness = ways_.slow.at(way);
       finding.price.share = std::max(finding.price.share, slowness.share);  // beside each other
+      finding.price.at_least = finding.price.at_least || slowness.at_least;
       const bool several = ports_.at(way.from).size() > 1;
       finding.evidence.push_back(LineOf(way, slowness, several));
     }

@@ -29,6 +29,7 @@ struct Slowness {
   double usual_ns = 0, ns = 0;  // of a message, of like ways and of this one
   double share = 0;             // of the time, over all its rounds
   int magnitude = 0;            // the smallest of what is slow
+  bool at_least = false;        // messages that nobody could measure may have cost more
 };
 
 struct Ways {

@@ -68,6 +68,7 @@ void Telemetry::Job::Stick(size_t index, const ls_record* in) {
 void Telemetry::Job::End(size_t index, ls_record record, int64_t at) {
   Rank& rank = ranks_[index];
   ls_op_body& op = record.body.op;
+  if (op.number == 0) ls_op_set_alone(&record, at - record.time_ns);  // it is waited for at once
   ls_op_set_duration(&record, at - record.time_ns);
   record.time_ns = at;
   op.state = LS_OP_COMPLETED;
