@@ -216,7 +216,7 @@ SlowStages FindSlowStages(const trace::CommLog& log, const Rounds& rounds, const
         found.findings.push_back(std::move(finding));
       }
       found.known.insert(ranks.begin(), ranks.end());
-      why = std::move(slow.by_chance);
+      why = std::move(slow.unsure);
       if (why.empty() && all.rounds.steps.size() < JobSteps::kWanted)
         why = fmt::format("sends and receives of {} steps are told", all.rounds.steps.size());
     }
