@@ -15,15 +15,13 @@
 namespace lockstep::agent {
 namespace {
 
-constexpr Seconds kMayPass{45};  // a file system of the network that failed; the job waits for this node meanwhile
-
-std::function<bool()> UntilItPassed(const Clock& clock, const std::stop_token& stop) {
-  return [&clock, stop, until = clock.Now() + ToNanos(kMayPass)] {
-    std::mutex mutex;
-    std::unique_lock lock(mutex);
-    std::condition_variable_any().wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
-    return !stop.stop_requested() && clock.Now() < until;
-  };
+// False: it is to stop.
+bool Pause(Seconds seconds, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  const std::chrono::duration<double> duration(seconds.value);
+  std::condition_variable_any().wait_for(lock, stop, duration, [] { return false; });
+  return !stop.stop_requested();
 }
 
 // Every rank has it, is writing it, or has not come to that step.
@@ -146,8 +144,10 @@ void Agent::Do(const control::ChooseRestore& command) {
 void Agent::Do(const control::ChooseOnDisk& question) {
   // For the world to come.
   const control::Place place = coming_ ? coming_->place : spec_.place;
+  const auto note = [this](const std::string& text) { background_.Post([this, text] { listener_.note(text); }); };
+  const auto pause = [stop = background_.stopping()](Seconds seconds) { return Pause(seconds, stop); };
   const auto load = [not_above = ToPoint(question.not_above), place,
-                     again = UntilItPassed(clock_, background_.stopping())](RunSpec spec) {
+                     again = UntilItPassed(clock_, note, pause)](RunSpec spec) {
     spec.place = place;
     return spec.checkpoint_dir.empty() ? Loaded{} : LoadNewest(spec, not_above, again);
   };
@@ -175,8 +175,6 @@ void Agent::LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control
       found.rejected = loaded->rejected;
       found.unfit = loaded->unfit;
       if (!loaded->unfit.empty()) listener_.note("not loaded: " + loaded->unfit);
-      if (loaded->unfit.empty() && !loaded->hindered.empty())
-        listener_.note("loaded by another attempt: " + loaded->hindered);
       for (const std::string& sentence : loaded->rejected) listener_.note("not loaded: " + sentence);
       if (loaded->point) found.points = {ToId(*loaded->point)};
       loaded_ = std::move(*loaded);

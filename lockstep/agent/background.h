@@ -24,6 +24,8 @@ class Background {
   explicit Background(Poller& poller);
   ~Background();
   void Run(Job job);
+  // From within a job: this happens in the poller's thread, while the job goes on.
+  void Post(Completion completion) { completions_.Post(std::move(completion)); }
   // For jobs that wait for others.
   std::stop_token stopping() const { return thread_.get_stop_token(); }
 

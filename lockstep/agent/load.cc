@@ -20,6 +20,8 @@ using checkpoint::Manifest;
 using checkpoint::ManifestFile;
 using checkpoint::Point;
 
+constexpr Seconds kMayPass{45};  // a file system of the network that failed; the job waits for this node meanwhile
+
 // A worker asks for a little more than its state needs; with this much room it finds these buffers large enough.
 uint64_t WithSlack(uint64_t bytes) { return bytes + bytes / 40 + 131072; }
 
@@ -151,7 +153,7 @@ std::string CanNotBeLoaded(const std::string& what, const absl::Status& why, con
 void Reject(const std::string& what, const absl::Status& why, const RunSpec& spec, Loaded& loaded) {
   if (checkpoint::MeansDamage(why)) return loaded.rejected.push_back(Message(why));
   loaded.unfit = CanNotBeLoaded(what, why, spec);
-  loaded.may_pass = absl::IsUnavailable(why) || absl::IsResourceExhausted(why);
+  loaded.may_pass = checkpoint::MayPass(why);
 }
 
 Loaded LoadOnce(const RunSpec& spec, const Point& not_above) {
@@ -171,13 +173,19 @@ Loaded LoadOnce(const RunSpec& spec, const Point& not_above) {
 
 }  // namespace
 
-Loaded LoadNewest(const RunSpec& spec, const Point& not_above, const std::function<bool()>& again) {
+Again UntilItPassed(const Clock& clock, std::function<void(const std::string& text)> note,
+                    std::function<bool(Seconds)> pause) {
+  return [&clock, note = std::move(note), pause = std::move(pause), until = clock.Now() + ToNanos(kMayPass),
+          noted = false](const std::string& why) mutable {
+    if (!std::exchange(noted, true))
+      note(fmt::format("not loaded yet, and tried again for {:g} s: {}", kMayPass.value, why));
+    return pause(Seconds{1}) && clock.Now() < until;
+  };
+}
+
+Loaded LoadNewest(const RunSpec& spec, const Point& not_above, const Again& again) {
   Loaded loaded = LoadOnce(spec, not_above);
-  while (loaded.may_pass && again && again()) {
-    std::string hindered = loaded.unfit;
-    loaded = LoadOnce(spec, not_above);
-    loaded.hindered = std::move(hindered);
-  }
+  while (loaded.may_pass && again && again(loaded.unfit)) loaded = LoadOnce(spec, not_above);
   return loaded;
 }
 
@@ -216,10 +224,11 @@ void MarkLoaded(ls_board& board, const Loaded& loaded, uint32_t world_size) {
   }
 }
 
-absl::StatusOr<uint64_t> FirstEpoch(const RunSpec& spec) {
+absl::StatusOr<uint64_t> FirstEpoch(const RunSpec& spec, const Again& again) {
   const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
   const checkpoint::Store store(*disk, spec.checkpoint_dir);
-  const auto points = store.List();
+  auto points = store.List();
+  while (checkpoint::MayPass(points.status()) && again && again(Message(points.status()))) points = store.List();
   if (absl::IsNotFound(points.status())) return 1;  // the directory will be made
   LS_RETURN_IF_ERROR(points.status());
   return points->empty() ? 1 : points->front().epoch.value() + 1;
@@ -229,11 +238,13 @@ absl::Status CheckNewest(const RunSpec& spec) {
   const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
   const checkpoint::Store store(*disk, spec.checkpoint_dir);
   const auto points = store.List();
-  if (absl::IsNotFound(points.status())) return absl::OkStatus();  // node 0 is about to make it
+  // Node 0 is about to make it, or it is asked for again when it is loaded.
+  if (absl::IsNotFound(points.status()) || checkpoint::MayPass(points.status())) return absl::OkStatus();
   LS_RETURN_IF_ERROR(points.status());
   for (const Point& point : *points) {
     const auto manifest = store.ReadManifest(point);
     if (manifest.ok()) return CheckWorld(store, *manifest, spec);
+    if (checkpoint::MayPass(manifest.status())) return absl::OkStatus();
     if (!checkpoint::MeansDamage(manifest.status()))
       return FailedPrecondition("{}", CanNotBeLoaded(PathOf(spec, point), manifest.status(), spec));
   }

@@ -1,7 +1,7 @@
 // Brings this node's part of a checkpoint into new buffers, before workers start: the newest one on disk that is whole
 // for its ranks, or the one that its keeper has. May take a while: for the background thread.
 //
-//   Loaded loaded = LoadNewest(spec, not_above);
+//   Loaded loaded = LoadNewest(spec, not_above, UntilItPassed(clock, note, pause));
 //   if (loaded.point) ...                                      // in the poller's thread
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include "lockstep/agent/buffers.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/client/commit.h"
 #include "lockstep/control/link.h"
 #include "lockstep/keep/outline.h"
@@ -29,11 +30,15 @@ struct Loaded {
   std::vector<std::string> rejected;  // a sentence for each checkpoint that was passed over
   std::string unfit;      // the newest one is of another world, and this one can't take it, or it can't be read: why
   bool may_pass = false;  // why it is unfit: an error of reading that may be over soon
-  std::string hindered;   // why an earlier attempt was of no use
 };
 
-// `again` is asked after an attempt that failed by what may pass, and pauses: whether to try once more.
-Loaded LoadNewest(const RunSpec& spec, const checkpoint::Point& not_above, const std::function<bool()>& again = {});
+// Asked after an attempt that failed by what may pass, with why; pauses: whether to try once more.
+using Again = std::function<bool(const std::string& why)>;
+// A second later, for 45 s from now. Notes why at once. `pause` waits for so long; its no ends it, too.
+Again UntilItPassed(const Clock& clock, std::function<void(const std::string& text)> note,
+                    std::function<bool(Seconds)> pause);
+
+Loaded LoadNewest(const RunSpec& spec, const checkpoint::Point& not_above, const Again& again = {});
 Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question, const std::stop_token& stop);
 
 // What the board says of the loaded checkpoint: done, in slot 0 of every rank, and nothing else; of one that the script
@@ -44,8 +49,8 @@ void MarkLoaded(ls_board& board, const Loaded& loaded, uint32_t world_size);
 void AdoptSlots(ls_board& board, const ls_checkpoint& id, uint32_t world_size);
 
 // The epoch with which a run on this directory begins: above those of all checkpoints there.
-absl::StatusOr<uint64_t> FirstEpoch(const RunSpec& spec);
-// An error if the newest one there is of another world size.
+absl::StatusOr<uint64_t> FirstEpoch(const RunSpec& spec, const Again& again = {});
+// An error if the newest one there is of another world size, or can't be read. What may pass is left to LoadNewest.
 absl::Status CheckNewest(const RunSpec& spec);
 
 }  // namespace lockstep::agent

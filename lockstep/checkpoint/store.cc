@@ -39,6 +39,7 @@ struct Summed {
 }  // namespace
 
 bool MeansDamage(const absl::Status& status) { return absl::IsDataLoss(status) || absl::IsNotFound(status); }
+bool MayPass(const absl::Status& status) { return absl::IsUnavailable(status) || absl::IsResourceExhausted(status); }
 
 absl::StatusOr<Manifest> ReadManifestIn(Disk& disk, const std::string& folder) {
   const std::string path = folder + "/" + kManifestFile;

@@ -44,6 +44,8 @@ struct Part {
 // Whether an error of reading a checkpoint says that it is not whole. Any other one says only that it could not be
 // read, and is no reason to take an older one in its place.
 bool MeansDamage(const absl::Status& status);
+// An error of reading that may be over soon, as that of a file system of the network.
+bool MayPass(const absl::Status& status);
 
 // Where a slot is rebuilt: told its size, answers memory of zeros of that size.
 using MakeSlot = std::function<absl::StatusOr<std::span<std::byte>>(size_t rank, const ManifestFile& file)>;

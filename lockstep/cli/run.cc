@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -125,6 +126,8 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   for (const char* name : {"PYTHONPATH", "LD_PRELOAD", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
     if (const char* value = std::getenv(name); value != nullptr)
       LS_RETURN_IF_ERROR(CheckText(fmt::format("the variable {}", name), value));
+  if (flags.resume.empty())
+    LS_RETURN_IF_ERROR(CheckText("the working directory", std::filesystem::current_path().string()));
   options.command = command;
   options.live_view = !flags.no_view;
   if (!flags.resume.empty()) LS_RETURN_IF_ERROR(GoOnAsBefore(flags.resume, run, options));

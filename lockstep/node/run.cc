@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "lockstep/agent/agent.h"
 #include "lockstep/agent/asked_to_stop.h"
@@ -35,6 +37,13 @@ namespace {
 constexpr Seconds kTick{0.1}, kSteadyTick{0.2};  // each tick takes a core away from a rank for a moment
 constexpr Seconds kPublish{0.3};                 // the live view, /metrics and /api
 constexpr Seconds kFarewell{5};                  // for the other nodes to hear that the job is over
+
+// Before anybody hears the signals that end a run. False: it is to end.
+bool PauseUnlessStopped(Seconds seconds) {
+  for (int tenths = static_cast<int>(10 * seconds.value); tenths > 0 && !agent::IsAskedToStop(); --tenths)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  return !agent::IsAskedToStop();
+}
 
 class Node {
  public:
@@ -228,7 +237,8 @@ absl::Status Node::Begin() {
   LS_RETURN_IF_ERROR(Open());
   for (const std::string& notice : options_.notices) view_.Line(notice);
   if (!spec_.checkpoint_dir.empty()) {
-    LS_ASSIGN_OR_RETURN(first_epoch_, agent::FirstEpoch(spec_));
+    const auto note = [this](const std::string& text) { view_.Line(text); };
+    LS_ASSIGN_OR_RETURN(first_epoch_, agent::FirstEpoch(spec_, agent::UntilItPassed(clock_, note, PauseUnlessStopped)));
   }
   if (spec_.ranks > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
     view_.Line(

@@ -115,6 +115,20 @@ class Resume(DiskCheckpoint):
         self.assertRegex(again.stderr(), r"not loaded: .*rank_00001\.safetensors has CRC 0x\w+, expected 0x\w+")
         again.assert_undisturbed_result()
 
+    def test_what_can_t_be_read_for_now_is_said_at_once_and_waited_for(self):
+        self.train(*ddp(steps=12)).finish()
+        newest = self.checkpoints()[0]
+        manifest = next(self.directory.glob(f"step_{newest:012}_*")) / "manifest.json"
+        kept = manifest.rename(manifest.with_name("kept"))
+        manifest.symlink_to(manifest.name)  # to itself
+        again = self.train(*ddp(), interval=600)
+        again.wait("the reason", lambda: "not loaded yet, and tried again for 45 s: " in again.stderr())
+        self.assertIn("Too many levels of symbolic links", again.stderr(), again)
+        manifest.unlink()
+        kept.rename(manifest)
+        again.finish()
+        self.assertEqual(newest + 1, self.first_step(again), again)
+
     def test_nothing_whole_is_left(self):
         self.train(*ddp(steps=12)).finish()
         for path in self.directory.glob("step_*/rank_00000.safetensors"):

@@ -1,6 +1,9 @@
 """The command line itself: what it refuses is one line that says what was expected, and where help is."""
+import os
 import re
 import subprocess
+import sys
+import tempfile
 import unittest
 
 from harness import BINARY
@@ -50,6 +53,15 @@ class Usage(unittest.TestCase):
         for text, words in NUMBERS.items():
             with self.subTest(text):
                 self.assertIn(text, self.refusal(*words))
+
+    def test_a_directory_that_is_no_text(self):
+        with tempfile.TemporaryDirectory() as folder:
+            odd = os.path.join(os.fsencode(folder), b"d\xff")
+            os.mkdir(odd)
+            done = subprocess.run([BINARY, "run", "--dry-run", "--python", sys.executable, os.path.abspath(__file__)], cwd=odd, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+            self.assertEqual(2, done.returncode, done)
+            self.assertIn("lockstep: the working directory", done.stderr)
+            self.assertIn('d\ufffd" is no UTF-8, in which a run keeps it', done.stderr)
 
     def test_output_that_can_t_be_written(self):
         with open("/dev/full", "wb") as full:
