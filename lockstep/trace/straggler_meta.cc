@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "lockstep/base/file.h"
+#include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/text_writer.h"
 
 namespace lockstep::trace {
@@ -17,6 +18,7 @@ class Reader {
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
   absl::StatusOr<StragglerMeta> Read() {
+    LS_RETURN_IF_ERROR(RefusePipe(path_));
     LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_));
     try {
       root_ = YAML::Load(text);
