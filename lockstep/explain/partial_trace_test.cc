@@ -183,6 +183,15 @@ TEST(PartialTrace, LostRowsThatFitNoScheduleAreLeftOut) {
   EXPECT_THAT(OneLine(Explained(*job).report().at("notes")), HasSubstr("fits no schedule"));
 }
 
+// In seven of eight steps: as in all of those that it has.
+TEST(PartialTrace, AStepWithoutRowsOfAWorkerTellsNothingOfIt) {
+  const JobShape shape{.dp = 4, .pp = 4, .microbatches = 8, .steps = 8};
+  const StragglerRows whole = Rows(shape, 1);
+  StragglerRows rows = whole;
+  Drop(rows, [](const StragglerRow& row) { return row.dp == 1 && row.stage == 1 && row.step == 0; });
+  EXPECT_EQ(TextOf(CausesOf(rows, shape)), TextOf(CausesOf(whole, shape)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, PartialTraces,
                          testing::Values(JobShape{.dp = 4, .pp = 1, .microbatches = 8, .steps = 4},
                                          JobShape{.dp = 2, .pp = 2, .microbatches = 8, .steps = 2},
