@@ -14,7 +14,8 @@
 namespace lockstep::explain {
 Json Ordered(const std::vector<std::string>& names, const std::vector<double>& values) {
   Json json = Json::object();
-  for (const size_t i : Descending(values)) json[names[i]] = values[i];
+  auto& object = json.get_ref<Json::object_t&>();  // not by name: each would be looked for among all before it
+  for (const size_t i : Descending(values)) object.emplace_back(names[i], values[i]);
   return json;
 }
 
@@ -93,6 +94,19 @@ void Shorten(const std::string& prefix, Json& report, Json& more) {
   }
 }
 
+// Of those that have rows.
+Json ByDpRank(const trace::TracedJob& job, const WhatIf& analysis) {
+  const auto& of_all = analysis.Blocking(By::kDp);
+  std::vector<std::string> names;
+  std::vector<double> total;
+  for (size_t dp = 0; dp < job.ranks.size(); ++dp) {
+    if (std::ranges::all_of(job.ranks[dp], [](int32_t rank) { return rank < 0; })) continue;
+    names.push_back(of_all.names[dp]);
+    total.push_back(of_all.total[dp]);
+  }
+  return Ordered(names, total);
+}
+
 // Behind a verdict, by the counters of the report: whom nobody was held against, and whether ranks are absent.
 std::string Doubts(const Json& counters) {
   std::string doubts;
@@ -162,11 +176,9 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   json["causes"] = Json::array();
   for (const Cause& cause : causes.found) json["causes"].push_back(CauseJson(cause, job.origin));
   json["unexplained"] = causes.unexplained();
-  for (const auto& [name, by] : {std::pair("by_optype", By::kKind), {"by_stage", By::kStage}, {"by_dp_rank", By::kDp}})
+  for (const auto& [name, by] : {std::pair("by_optype", By::kKind), {"by_stage", By::kStage}})
     json[name] = Ordered(analysis.Blocking(by).names, analysis.Blocking(by).total);
-  for (int dp = 0; dp < job.dp; ++dp)
-    if (std::ranges::all_of(job.ranks[static_cast<size_t>(dp)], [](int32_t rank) { return rank < 0; }))
-      json["by_dp_rank"].erase(std::to_string(dp));
+  json["by_dp_rank"] = ByDpRank(job, analysis);
   const std::vector<WhatIf::WorkerCost> workers = analysis.ByWorker();
   json["by_worker"] = Json::array();
   for (const auto& [worker, rank, slowdown] : workers)
