@@ -10,6 +10,7 @@
 #include "lockstep/explain/notes.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/explain/unsettled.h"
+#include "lockstep/trace/untold_transfers.h"
 
 namespace lockstep::explain {
 Json Ordered(const std::vector<std::string>& names, const std::vector<double>& values) {
@@ -94,6 +95,8 @@ void Shorten(const std::string& prefix, Json& report, Json& more) {
   }
 }
 
+constexpr char kAsFarAsTold[] = ", as far as is told who communicates with whom";
+
 // Of those that have rows.
 Json ByDpRank(const trace::TracedJob& job, const WhatIf& analysis) {
   const auto& of_all = analysis.Blocking(By::kDp);
@@ -107,7 +110,8 @@ Json ByDpRank(const trace::TracedJob& job, const WhatIf& analysis) {
   return Ordered(names, total);
 }
 
-// Behind a verdict, by the counters of the report: whom nobody was held against, and whether ranks are absent.
+// Behind a verdict, by the counters of the report: whom nobody was held against, whether ranks are absent, and whether
+// they may be stages.
 std::string Doubts(const Json& counters) {
   std::string doubts;
   if (counters.contains(trace::kRanksWithoutPeers))
@@ -115,6 +119,7 @@ std::string Doubts(const Json& counters) {
                           counters[trace::kRanksWithoutPeers].get<uint64_t>());
   if (counters.contains(trace::kAbsentRanks) || counters.contains(kWorkersWithoutRows))
     doubts += ", as far as these ranks tell";
+  if (counters.contains(trace::kUntoldTransfers)) doubts += kAsFarAsTold;
   return doubts;
 }
 
@@ -147,9 +152,9 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
   }
   if (!asks) return;
   unsettled.ranks.resize(std::min(unsettled.ranks.size(), kMostAsked));
-  report["verdict"] =
-      report["verdict"].get<std::string>() +
-      (unsettled.ranks.empty() ? ", as far as is told who communicates with whom" : ", as far as these ranks tell");
+  const std::string doubt = unsettled.ranks.empty() ? kAsFarAsTold : ", as far as these ranks tell";
+  if (const auto verdict = report["verdict"].get<std::string>(); !verdict.ends_with(doubt))
+    report["verdict"] = verdict + doubt;
   report["unsettled"] = {{"at_most_s", unsettled.at_most_s}, {"ask_ranks", unsettled.ranks}};
 }
 

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/select.h"
 #include "lockstep/explain/sample.h"
+#include "lockstep/trace/untold_transfers.h"
 
 namespace lockstep::explain {
 namespace {
@@ -185,10 +186,12 @@ void LeaveOutAllOfAStage(std::vector<std::vector<std::optional<SlowLanes>>>& slo
 
 SlowWorkers::SlowWorkers(const Passes& passes)
     : usual_spread_(passes.job().pp == 1 ? SpreadOfLanes(passes) : 0), slow_(static_cast<size_t>(passes.job().dp)) {
+  const bool alike = !MayBeStages(passes.job());  // else nobody is held against another
   const std::vector<bool> held_up = FindHeldUp(passes);
   for (int dp = 0; dp < passes.job().dp; ++dp)
     for (int stage = 0; stage < passes.job().pp; ++stage)
-      slow_[static_cast<size_t>(dp)].push_back(Worker(passes, dp, stage, held_up).Find(usual_spread_));
+      slow_[static_cast<size_t>(dp)].push_back(alike ? Worker(passes, dp, stage, held_up).Find(usual_spread_)
+                                                     : std::nullopt);
   for (int stage = 0; stage < passes.job().pp && passes.OfSegments(); ++stage)
     LeaveOutAllOfAStage(slow_, static_cast<size_t>(stage));
 }
