@@ -8,6 +8,7 @@
 #include "lockstep/explain/large_sample.h"
 #include "lockstep/explain/pass_times.h"
 #include "lockstep/explain/sample.h"
+#include "lockstep/trace/untold_transfers.h"
 #include "lockstep/trace/worker_clocks.h"
 
 namespace lockstep::explain {
@@ -268,7 +269,7 @@ std::vector<Remedy> FindSlowFabric(const Passes& passes) {
 std::vector<Remedy> FindLateStarts(const Passes& passes) {
   const trace::TracedJob& job = passes.job();
   const Times& times = passes.times();
-  if (job.tells_loading) return {};
+  if (job.tells_loading || MayBeStages(job)) return {};
   const size_t lanes = job.lanes.size();
   std::vector<uint32_t> others;  // forward passes that don't begin a step
   std::map<int, std::vector<std::pair<size_t, double>>> by_dp;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/status.h"
+#include "lockstep/trace/untold_transfers.h"
 #include "lockstep/trace/worker_clocks.h"
 
 namespace lockstep::explain {
@@ -167,6 +168,13 @@ void AddDoubtful(const trace::TracedJob& job, Notes& notes) {
                   workers.size(), Listed(workers)));
 }
 
+void AddMayBeStages(const trace::TracedJob& job, Notes& notes) {
+  if (MayBeStages(job))
+    notes.texts.emplace_back(
+        "of sends and receives nothing tells between whom they are (newer profilers do), so ranks may be "
+        "stages of a pipeline: none is held against another for what it computes or when it begins");
+}
+
 }  // namespace
 
 Notes NotesOf(const trace::TracedJob& job) {
@@ -176,6 +184,7 @@ Notes NotesOf(const trace::TracedJob& job) {
   AddDoubtful(job, notes);
   AddWithoutForward(job, notes);
   AddClocks(job, notes);
+  AddMayBeStages(job, notes);
   return notes;
 }
 

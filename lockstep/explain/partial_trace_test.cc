@@ -183,6 +183,28 @@ TEST(PartialTrace, LostRowsThatFitNoScheduleAreLeftOut) {
   EXPECT_THAT(OneLine(Explained(*job).report().at("notes")), HasSubstr("fits no schedule"));
 }
 
+// In seven of eight steps: as in all of those that it has.
+TEST(PartialTrace, AStepWithoutRowsOfAWorkerTellsNothingOfIt) {
+  const JobShape shape{.dp = 4, .pp = 4, .microbatches = 8, .steps = 8};
+  const StragglerRows whole = Rows(shape, 1);
+  StragglerRows rows = whole;
+  Drop(rows, [](const StragglerRow& row) { return row.dp == 1 && row.stage == 1 && row.step == 0; });
+  EXPECT_EQ(TextOf(CausesOf(rows, shape)), TextOf(CausesOf(whole, shape)));
+}
+
+// What is before its first row is no late start.
+TEST(PartialTrace, AStepThatBeginsWithABackwardPassBeginsNotLate) {
+  const JobShape shape{.dp = 1, .pp = 1, .microbatches = 4, .steps = 2};
+  StragglerRows rows = synth::Generate(shape, {}, 1).value();
+  Drop(rows, [](const StragglerRow& row) {
+    return row.type == OpType::kForwardCompute && row.sequence == (row.step == 0 ? 2 : 0);
+  });
+  NumberAnew(rows);
+  const Json report = Explained(JobOf(std::move(rows), shape)).report();
+  EXPECT_TRUE(report["causes"].empty()) << report["causes"];
+  EXPECT_THAT(report["verdict"].get<std::string>(), testing::StartsWith("healthy"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, PartialTraces,
                          testing::Values(JobShape{.dp = 4, .pp = 1, .microbatches = 8, .steps = 4},
                                          JobShape{.dp = 2, .pp = 2, .microbatches = 8, .steps = 2},

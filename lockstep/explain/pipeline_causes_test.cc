@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/explain/test_job.h"
@@ -175,6 +177,24 @@ TEST(PipelineFiles, WithoutGroupsLeaveOpenWhatTheyHide) {
   EXPECT_GT(unsettled.at_most_s, 0.5);  // of a step of 7.7 s
   EXPECT_TRUE(unsettled.ranks.empty());
   EXPECT_LT(FindUnsettled(FromFiles(shape, rows, synth::KinetoEra::kBase)).at_most_s, 0.01);
+}
+
+// Ranks that do the same in the same order may be stages.
+TEST(PipelineFiles, WithoutGroupsHoldNoRankAgainstAnother) {
+  for (const synth::JobShape& shape : {synth::JobShape{.dp = 1, .pp = 2, .vpp = 2, .microbatches = 4, .steps = 5},
+                                       synth::JobShape{.dp = 1, .pp = 4, .microbatches = 8, .steps = 5},
+                                       synth::JobShape{.dp = 2, .pp = 4, .microbatches = 8, .steps = 5}}) {
+    const trace::KinetoJob traced = FromFiles(shape, synth::Generate(shape, {}, 3).value(), synth::KinetoEra::kMicros);
+    const WhatIf analysis(traced.job);
+    const Causes causes = FindCauses(traced.job, analysis);
+    EXPECT_EQ(TextOf(causes.found), "");
+    Json report = Report(traced.job, analysis, causes);
+    AddRanks(traced, report);
+    EXPECT_THAT(report["verdict"].get<std::string>(),
+                testing::MatchesRegex("[^,]*(, but the replay misses much of the step)?"
+                                      ", as far as is told who communicates with whom"));
+    EXPECT_THAT(OneLine(report["notes"]), testing::HasSubstr("ranks may be stages of a pipeline"));
+  }
 }
 
 TEST(PipelineFiles, AreNotOfTensorParallelRanks) {

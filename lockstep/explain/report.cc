@@ -10,11 +10,13 @@
 #include "lockstep/explain/notes.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/explain/unsettled.h"
+#include "lockstep/trace/untold_transfers.h"
 
 namespace lockstep::explain {
 Json Ordered(const std::vector<std::string>& names, const std::vector<double>& values) {
   Json json = Json::object();
-  for (const size_t i : Descending(values)) json[names[i]] = values[i];
+  auto& object = json.get_ref<Json::object_t&>();  // not by name: each would be looked for among all before it
+  for (const size_t i : Descending(values)) object.emplace_back(names[i], values[i]);
   return json;
 }
 
@@ -93,7 +95,23 @@ void Shorten(const std::string& prefix, Json& report, Json& more) {
   }
 }
 
-// Behind a verdict, by the counters of the report: whom nobody was held against, and whether ranks are absent.
+constexpr char kAsFarAsTold[] = ", as far as is told who communicates with whom";
+
+// Of those that have rows.
+Json ByDpRank(const trace::TracedJob& job, const WhatIf& analysis) {
+  const auto& of_all = analysis.Blocking(By::kDp);
+  std::vector<std::string> names;
+  std::vector<double> total;
+  for (size_t dp = 0; dp < job.ranks.size(); ++dp) {
+    if (std::ranges::all_of(job.ranks[dp], [](int32_t rank) { return rank < 0; })) continue;
+    names.push_back(of_all.names[dp]);
+    total.push_back(of_all.total[dp]);
+  }
+  return Ordered(names, total);
+}
+
+// Behind a verdict, by the counters of the report: whom nobody was held against, whether ranks are absent, and whether
+// they may be stages.
 std::string Doubts(const Json& counters) {
   std::string doubts;
   if (counters.contains(trace::kRanksWithoutPeers))
@@ -101,6 +119,7 @@ std::string Doubts(const Json& counters) {
                           counters[trace::kRanksWithoutPeers].get<uint64_t>());
   if (counters.contains(trace::kAbsentRanks) || counters.contains(kWorkersWithoutRows))
     doubts += ", as far as these ranks tell";
+  if (counters.contains(trace::kUntoldTransfers)) doubts += kAsFarAsTold;
   return doubts;
 }
 
@@ -133,9 +152,9 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
   }
   if (!asks) return;
   unsettled.ranks.resize(std::min(unsettled.ranks.size(), kMostAsked));
-  report["verdict"] =
-      report["verdict"].get<std::string>() +
-      (unsettled.ranks.empty() ? ", as far as is told who communicates with whom" : ", as far as these ranks tell");
+  const std::string doubt = unsettled.ranks.empty() ? kAsFarAsTold : ", as far as these ranks tell";
+  if (const auto verdict = report["verdict"].get<std::string>(); !verdict.ends_with(doubt))
+    report["verdict"] = verdict + doubt;
   report["unsettled"] = {{"at_most_s", unsettled.at_most_s}, {"ask_ranks", unsettled.ranks}};
 }
 
@@ -162,11 +181,9 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   json["causes"] = Json::array();
   for (const Cause& cause : causes.found) json["causes"].push_back(CauseJson(cause, job.origin));
   json["unexplained"] = causes.unexplained();
-  for (const auto& [name, by] : {std::pair("by_optype", By::kKind), {"by_stage", By::kStage}, {"by_dp_rank", By::kDp}})
+  for (const auto& [name, by] : {std::pair("by_optype", By::kKind), {"by_stage", By::kStage}})
     json[name] = Ordered(analysis.Blocking(by).names, analysis.Blocking(by).total);
-  for (int dp = 0; dp < job.dp; ++dp)
-    if (std::ranges::all_of(job.ranks[static_cast<size_t>(dp)], [](int32_t rank) { return rank < 0; }))
-      json["by_dp_rank"].erase(std::to_string(dp));
+  json["by_dp_rank"] = ByDpRank(job, analysis);
   const std::vector<WhatIf::WorkerCost> workers = analysis.ByWorker();
   json["by_worker"] = Json::array();
   for (const auto& [worker, rank, slowdown] : workers)

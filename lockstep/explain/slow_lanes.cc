@@ -7,6 +7,7 @@
 
 #include "lockstep/base/select.h"
 #include "lockstep/explain/sample.h"
+#include "lockstep/trace/untold_transfers.h"
 
 namespace lockstep::explain {
 namespace {
@@ -40,6 +41,13 @@ double Slowness(const Passes& passes, int stage, size_t lane) {
   return weight == 0 ? 1 : sum / weight;
 }
 
+bool Computes(const Passes& passes, int stage, size_t lane) {
+  for (int pass = 0; pass < kPasses; ++pass)
+    for (const uint32_t op : passes.Ops(pass, stage))
+      if (passes.Has(op, lane)) return true;
+  return false;
+}
+
 // [lane]: its step may have more of a pace because some workers were held up, for the quicker ones have not half of it.
 // If all take as much longer it is the job that does. Of two workers nobody can tell.
 std::vector<bool> FindHeldUp(const Passes& passes) {
@@ -66,7 +74,9 @@ class Worker {
  public:
   // held_up: by lane.
   Worker(const Passes& passes, int dp, int stage, const std::vector<bool>& held_up)
-      : passes_(passes), held_up_(held_up), stage_(stage), lanes_(passes.LanesOf(dp)) {
+      : passes_(passes), held_up_(held_up), stage_(stage) {
+    for (const size_t lane : passes.LanesOf(dp))
+      if (Computes(passes, stage, lane)) lanes_.push_back(lane);
     slowness_.reserve(lanes_.size());
     for (const size_t lane : lanes_) slowness_.push_back(Slowness(passes, stage, lane));
   }
@@ -157,7 +167,7 @@ class Worker {
   const Passes& passes_;
   const std::vector<bool>& held_up_;
   const int stage_;
-  const Lanes& lanes_;
+  Lanes lanes_;                   // in which it computes: others, of which rows were lost, tell nothing of it
   std::vector<double> slowness_;  // by lane
 };
 
@@ -176,10 +186,12 @@ void LeaveOutAllOfAStage(std::vector<std::vector<std::optional<SlowLanes>>>& slo
 
 SlowWorkers::SlowWorkers(const Passes& passes)
     : usual_spread_(passes.job().pp == 1 ? SpreadOfLanes(passes) : 0), slow_(static_cast<size_t>(passes.job().dp)) {
+  const bool alike = !MayBeStages(passes.job());  // else nobody is held against another
   const std::vector<bool> held_up = FindHeldUp(passes);
   for (int dp = 0; dp < passes.job().dp; ++dp)
     for (int stage = 0; stage < passes.job().pp; ++stage)
-      slow_[static_cast<size_t>(dp)].push_back(Worker(passes, dp, stage, held_up).Find(usual_spread_));
+      slow_[static_cast<size_t>(dp)].push_back(alike ? Worker(passes, dp, stage, held_up).Find(usual_spread_)
+                                                     : std::nullopt);
   for (int stage = 0; stage < passes.job().pp && passes.OfSegments(); ++stage)
     LeaveOutAllOfAStage(slow_, static_cast<size_t>(stage));
 }

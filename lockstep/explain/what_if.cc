@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "lockstep/base/parallel.h"
 #include "lockstep/explain/large_sample.h"
@@ -131,8 +132,25 @@ Selection WhatIf::Ops(const OpFilter& filter) const {
   return picked;
 }
 
+// Of a rank whose backward pass comes before the forward that is numbered 0, the tracer lost the step's begin: no start
+// was late.
 Scenario WhatIf::WithLateStarts() const {
-  return {All(), Ops([&](uint32_t op) { return BeginsStep(job_.ops[op]); })};
+  const size_t lanes = job_.lanes.size();
+  std::vector<float> backward(lanes, std::numeric_limits<float>::infinity());  // [lane]: when the first stage's begins
+  for (uint32_t op = 0; op < job_.ops.size(); ++op)
+    for (size_t lane = 0; job_.ops[op].type == OpType::kBackwardCompute && job_.ops[op].stage == 0 && lane < lanes;
+         ++lane)
+      if (const size_t cell = job_.graph.Cell(op, lane); IsRecorded(job_, cell))
+        backward[lane] = std::min(backward[lane], job_.starts[cell]);
+  Selection starts = None();
+  for (uint32_t op = 0; op < job_.ops.size(); ++op) {
+    if (!BeginsStep(job_.ops[op])) continue;
+    std::vector<uint8_t> begins(lanes);
+    for (size_t lane = 0; lane < lanes; ++lane)
+      begins[lane] = job_.starts[job_.graph.Cell(op, lane)] <= backward[lane] ? 1 : 0;
+    starts.Set(op, std::ranges::find(begins, 0) == begins.end() ? Selection::kAll : starts.AddMask(std::move(begins)));
+  }
+  return {All(), std::move(starts)};
 }
 
 // What a data-parallel rank has of the ops that `of_ops` picks.

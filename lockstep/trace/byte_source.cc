@@ -101,8 +101,10 @@ class ByteSource::Inflater {
 absl::Status RefusePipe(const std::string& path) {
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0 || (!S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode))) return absl::OkStatus();
-  return InvalidArgument("{}: a pipe, whose first bytes went to tell what it holds; write it to a file and name that",
-                         path);
+  return InvalidArgument(
+      "{}: a pipe or a socket, which gives what it holds once, to whom waits for a writer; write it to a file and name "
+      "that",
+      path);
 }
 
 std::string FirstBytes(const std::string& path, size_t count) {

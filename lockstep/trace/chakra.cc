@@ -13,6 +13,7 @@
 #include <unordered_set>
 
 #include "lockstep/base/file.h"
+#include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/kineto_name.h"
 
 namespace lockstep::trace {
@@ -156,6 +157,7 @@ std::optional<int> RankOf(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<ChakraRank> ReadChakra(const std::string& path, std::optional<int> rank) {
+  LS_RETURN_IF_ERROR(RefusePipe(path));
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return Errno(errno, "{}", path);
   ChakraRank read{path, RankOf(path).value_or(rank.value_or(-1)), {}, {}};

@@ -15,6 +15,7 @@
 #include "lockstep/trace/kineto_match.h"
 #include "lockstep/trace/kineto_steps.h"
 #include "lockstep/trace/meetings.h"
+#include "lockstep/trace/untold_transfers.h"
 
 namespace lockstep::trace {
 namespace {
@@ -500,6 +501,7 @@ class Builder {
       for (const Counter& counter : one.counters) Count(job.counters, counter.name, counter.count);
     }
     job.counters.insert(job.counters.end(), steps_.counters.begin(), steps_.counters.end());
+    Count(job.counters, kUntoldTransfers, UntoldTransfers());
     Classify();
     MeasureParts(job);
     out_.world_size = ranks_.back().rank + 1;
@@ -510,6 +512,14 @@ class Builder {
       if (!std::binary_search(out_.ranks.begin(), out_.ranks.end(), rank)) out_.absent_ranks.push_back(rank);
     out_.lacking_steps = steps_.lacking;
     FindAbsentPeers();
+  }
+
+  uint64_t UntoldTransfers() const {
+    uint64_t count = 0;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      for (size_t i = 0; i < steps_.ops[0][rank].collectives.size(); ++i)
+        if (IsUntoldTransfer(CollectiveOf(rank, i))) count += steps_.numbers.size();
+    return count;
   }
 
   // What ideally takes the same time: the n-th communication of a kind and size on all ranks; all transfers of a

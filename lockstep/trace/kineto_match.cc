@@ -7,6 +7,8 @@
 #include <string>
 #include <tuple>
 
+#include "lockstep/trace/untold_transfers.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -63,6 +65,7 @@ std::vector<KinetoMatch::Members> KinetoMatch::Candidates(size_t step) const {
         transfers[{group, from, to, transfer_count[{group, from, to}]++}].emplace_back(rank, i);
         continue;
       }
+      if (IsUntoldTransfer(one)) continue;
       const int64_t order = count[group]++;
       const bool numbered = one.sequence >= 0;
       const int64_t nth = numbered ? of_number[{group, one.sequence}]++ : 0;

@@ -16,6 +16,7 @@
 #include "lockstep/base/json_text.h"
 #include "lockstep/base/median.h"
 #include "lockstep/record/file.h"
+#include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/comm_log.h"
 #include "lockstep/trace/trails.h"
 
@@ -56,6 +57,7 @@ bool IsStep(const ls_record& record) {
 
 // Of each rank the steps that begin no earlier than its first op: `first`. `told`: there are any.
 absl::Status ReadSteps(const std::string& path, const std::map<int, int64_t>& first, StepsOfRanks& steps, bool& told) {
+  LS_RETURN_IF_ERROR(RefusePipe(path));
   ls_record_reader file{};
   const ls_file_result result = ls_record_reader_open(&file, path.c_str());
   if (result == LS_FILE_UNREADABLE) return InvalidArgument("{}: can't be read: {}", path, strerror(errno));

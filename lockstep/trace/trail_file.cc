@@ -24,6 +24,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/median.h"
+#include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/data_wait.h"
 
 namespace lockstep::trace {
@@ -39,6 +40,7 @@ char StateOf(pid_t pid) {
 }  // namespace
 
 absl::StatusOr<TrailFile> TrailFile::Open(const std::string& path) {
+  LS_RETURN_IF_ERROR(RefusePipe(path));
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info{};
   if (!file.valid() || fstat(file.get(), &info) != 0) return InvalidArgument("{}: {}", path, strerror(errno));
