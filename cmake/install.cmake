@@ -1,6 +1,7 @@
 # What an installation holds, wherever its prefix is; lockstep/node/install.cc finds it from the binary.
 install(TARGETS lockstep RUNTIME DESTINATION bin)
 install(TARGETS lockstep-client lockstep-gloo lockstep-nccl-profiler lockstep-stage LIBRARY DESTINATION lib)
+install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/lockstep/nccl/liblockstep-nccl-profiler.so DESTINATION lib/lockstep/nccl) # a link
 install(FILES lockstep/stage/stage.h lockstep/stage/infer.h DESTINATION include/lockstep/stage)
 install(DIRECTORY python/lockstep DESTINATION share/lockstep/python PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY presets DESTINATION share/lockstep)

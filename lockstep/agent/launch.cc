@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 
 #include "lockstep/base/child.h"
@@ -192,12 +193,22 @@ Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int ra
   }
   if (!spec.feeds.empty()) environment["LOCKSTEP_FEED_DIR"] = FeedDir(spec);
   if (KeepsTrails(spec)) environment["LOCKSTEP_TRAILS"] = TrailsDir(spec);
-  if (!spec.nccl_lib.empty()) environment["NCCL_PROFILER_PLUGIN"] = spec.nccl_lib;
+  if (!spec.nccl_lib.empty())
+    environment["NCCL_PROFILER_PLUGIN"] = std::filesystem::path(spec.nccl_lib).filename().string();
   environment["LOCKSTEP_STACKS_FILE"] = StacksPath(spec, plan.epoch, rank);
   environment["LOCKSTEP_ERROR_FILE"] = ErrorPath(spec, plan.epoch, rank);
   if (spec.allow_drill) environment["LOCKSTEP_DRILL_FILE"] = DrillPath(spec, plan.epoch, rank);
   AddVersion(spec, plan, environment);
+  AddNcclFolder(spec, environment);  // before what the version has set, too
   return environment;
+}
+
+// NCCL 2.27.3 takes a plugin by its name alone.
+void AddNcclFolder(const RunSpec& spec, Environment& environment) {
+  if (spec.nccl_lib.empty()) return;
+  const std::string others = Lookup(environment, "LD_LIBRARY_PATH", "");  // an empty entry is the working directory
+  environment["LD_LIBRARY_PATH"] =
+      std::filesystem::path(spec.nccl_lib).parent_path().string() + (others.empty() ? "" : ":" + others);
 }
 
 // As torch 2.9: every worker sees its GPU as device 0.

@@ -37,6 +37,8 @@ Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int ra
 void AddVersion(const RunSpec& spec, const EpochPlan& plan, Environment& environment);
 // As --virtual-local-rank of torchrun has it, of the rank-th on this node.
 void AddVirtualLocalRank(int rank, Environment& environment);
+// Where the loader finds NCCL's plugin by its name. For the zygote, too: a fork's loader knows what that was told.
+void AddNcclFolder(const RunSpec& spec, Environment& environment);
 // What all our Python processes see: where the packages are, and (workers by exec only) our sitecustomize first.
 Environment PythonEnvironment(const RunSpec& spec, bool for_worker);
 // The value that the variable has for the process: from `extra`, else inherited, else fallback.

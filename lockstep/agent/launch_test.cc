@@ -122,6 +122,23 @@ TEST(WorkerEnvironment, TakesDrillsOnlyWhereTheyAreAllowed) {
   EXPECT_EQ(WorkerEnvironment(spec, {.epoch = 3}, 1).at("LOCKSTEP_DRILL_FILE"), "/run/x/epoch_3/rank_1.drill.json");
 }
 
+// NCCL 2.27.3 takes no path.
+TEST(WorkerEnvironment, TellsNcclThePluginByItsNameAndTheLoaderItsFolder) {
+  unsetenv("LD_LIBRARY_PATH");
+  RunSpec spec = Spec();
+  EXPECT_FALSE(WorkerEnvironment(spec, {}, 0).contains("LD_LIBRARY_PATH"));
+  spec.nccl_lib = "/opt/lib/lockstep/nccl/liblockstep-nccl-profiler.so";
+  EXPECT_EQ(WorkerEnvironment(spec, {}, 0)["NCCL_PROFILER_PLUGIN"], "liblockstep-nccl-profiler.so");
+  const auto searched = [&](const EpochPlan& plan) { return WorkerEnvironment(spec, plan, 0)["LD_LIBRARY_PATH"]; };
+  EXPECT_EQ(searched({}), "/opt/lib/lockstep/nccl");
+  setenv("LD_LIBRARY_PATH", "", 1);
+  EXPECT_EQ(searched({}), "/opt/lib/lockstep/nccl") << "not the working directory, too";
+  setenv("LD_LIBRARY_PATH", "/theirs:/cuda", 1);
+  EXPECT_EQ(searched({}), "/opt/lib/lockstep/nccl:/theirs:/cuda");
+  EXPECT_EQ(searched({.environment = {{"LD_LIBRARY_PATH", "/updated"}}}), "/opt/lib/lockstep/nccl:/updated");
+  unsetenv("LD_LIBRARY_PATH");
+}
+
 TEST(WorkerCommand, FillsInTheLocalRank) {
   EXPECT_THAT(WorkerCommand(Spec(), 2), testing::ElementsAre("/usr/bin/python3", "-u", "train.py", "--shard", "2"));
 }

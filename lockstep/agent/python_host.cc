@@ -81,6 +81,7 @@ void PythonHost::StartZygote() {
   Environment environment = PythonEnvironment(spec_, false);
   PinThreads(environment);
   AddCollectors(spec_, environment);
+  AddNcclFolder(spec_, environment);
   environment["LOCKSTEP_ZYGOTE_PRELOAD"] = Lookup(environment, "LD_PRELOAD", "");
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
   auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._zygote"}, environment, "/", STDERR_FILENO,

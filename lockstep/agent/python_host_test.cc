@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -29,6 +30,12 @@ exec sleep 1000
 constexpr const char* kToldZygote = R"(#!/bin/bash
 printf '{"event":"ready","ok":true,"torch":"2.0"}' >&$LOCKSTEP_STARTER_FD
 : >$0.said
+exec sleep 1000
+)";
+
+// Says which folders its loader searches first.
+constexpr const char* kSearchingZygote = R"(#!/bin/bash
+printf '{"event":"ready","ok":true,"torch":"2.0","why":"%s"}' "$LD_LIBRARY_PATH" >&$LOCKSTEP_STARTER_FD
 exec sleep 1000
 )";
 
@@ -120,6 +127,15 @@ TEST_F(Helpers, AZygoteThatDoesNotAnswerIsKilledAndWorkersStartByExec) {
   EXPECT_FALSE(host_->spawning() || host_->zygote_ok());
   EXPECT_TRUE(host_->zygote_ends());
   EXPECT_EQ(SIGKILL, EndOfZygote());
+}
+
+TEST_F(Helpers, TheLoaderOfTheZygoteAndSoOfItsForksFindsNcclsPluginByItsName) {
+  spec_.nccl_lib = "/opt/lib/lockstep/nccl/liblockstep-nccl-profiler.so";
+  setenv("LD_LIBRARY_PATH", "/theirs", 1);
+  Start(kSearchingZygote);
+  unsetenv("LD_LIBRARY_PATH");
+  ASSERT_TRUE(Hear());
+  EXPECT_EQ("/opt/lib/lockstep/nccl:/theirs", host_->why());
 }
 
 TEST_F(Helpers, AnImportThatTakesLongIsToldAndGivenUpInTheEnd) {

@@ -47,7 +47,7 @@ struct RunSpec {
   std::string package_dir;        // holds the Python package `lockstep`
   std::string client_lib;         // liblockstep-client.so
   std::string gloo_lib;           // liblockstep-gloo.so, preloaded into workers; empty: it is not
-  std::string nccl_lib;           // liblockstep-nccl-profiler.so, which NCCL is told to load; empty: it is not
+  std::string nccl_lib;           // liblockstep-nccl-profiler.so, alone in its folder, for NCCL; empty: it is not
   Bytes checkpoint_budget;        // 0 = half of what is available
   Bytes log_limit{256ull << 20};  // per rank; what is beyond is dropped and counted
   int max_restarts = 1000;

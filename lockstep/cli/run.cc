@@ -123,7 +123,10 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   }
   LS_RETURN_IF_ERROR(CheckTexts(run));
   for (const std::string& word : command) LS_RETURN_IF_ERROR(CheckText("the script's argument", word));
-  for (const char* name : {"PYTHONPATH", "LD_PRELOAD", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
+  std::vector<const char*> told = {"PYTHONPATH", "LD_PRELOAD", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                                   "MKL_NUM_THREADS"};
+  if (options.nccl_profiler) told.push_back("LD_LIBRARY_PATH");
+  for (const char* name : told)
     if (const char* value = std::getenv(name); value != nullptr)
       LS_RETURN_IF_ERROR(CheckText(fmt::format("the variable {}", name), value));
   if (flags.resume.empty())

@@ -19,7 +19,7 @@ absl::StatusOr<Installation> FindInstallation() {
   const fs::path root = fs::exists(shared / "python") ? shared : tree;
   Installation found{(root / "python").string(), (prefix / "lib/liblockstep-client.so").string(),
                      (prefix / "lib/liblockstep-gloo.so").string(),
-                     (prefix / "lib/liblockstep-nccl-profiler.so").string(), (root / "presets").string()};
+                     (prefix / "lib/lockstep/nccl/liblockstep-nccl-profiler.so").string(), (root / "presets").string()};
   for (const std::string& path :
        {found.package_dir + "/lockstep/__init__.py", found.client_lib, found.gloo_lib, found.nccl_lib}) {
     if (!fs::exists(path)) return NotFound("{} is missing; build or install Lockstep again", path);

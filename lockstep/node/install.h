@@ -12,7 +12,7 @@ struct Installation {
   std::string package_dir;  // holds the Python package `lockstep`
   std::string client_lib;   // liblockstep-client.so
   std::string gloo_lib;     // liblockstep-gloo.so
-  std::string nccl_lib;     // liblockstep-nccl-profiler.so
+  std::string nccl_lib;     // liblockstep-nccl-profiler.so, alone in its folder, which comes first for the loader
   std::string presets;      // accelerators/, clusters/, models/
 };
 

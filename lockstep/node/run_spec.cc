@@ -91,6 +91,13 @@ control::JobSpec MakeJob(const RunOptions& options) {
 
 namespace {
 
+// NCCL loads one profiler only. Ours may be told by its name, as to a rank that begins a run, or by one of its paths.
+bool NcclHasNoOther(const std::string& ours) {
+  const std::string told = agent::Lookup({}, "NCCL_PROFILER_PLUGIN", "");
+  std::error_code error;
+  return told.empty() || told == fs::path(ours).filename() || fs::equivalent(told, ours, error);
+}
+
 // Touches nothing.
 absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
   LS_RETURN_IF_ERROR(CheckScript(options));
@@ -105,8 +112,7 @@ absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
   spec.package_dir = installation.package_dir;
   spec.client_lib = installation.client_lib;
   if (options.preload) spec.gloo_lib = installation.gloo_lib;
-  const std::string other = agent::Lookup({}, "NCCL_PROFILER_PLUGIN", "");  // NCCL loads one profiler only
-  if (options.nccl_profiler && (other.empty() || other == installation.nccl_lib)) spec.nccl_lib = installation.nccl_lib;
+  if (options.nccl_profiler && NcclHasNoOther(installation.nccl_lib)) spec.nccl_lib = installation.nccl_lib;
   spec.job = !options.job.empty() ? options.job
                                   : fmt::format("{}-{}", fs::path(options.command.front()).stem().string(), getpid());
   spec.cwd = fs::current_path().string();

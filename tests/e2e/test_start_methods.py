@@ -1,5 +1,4 @@
 """A worker can't tell how it was started: by exec and from the zygote it sees what torchrun would have given it."""
-import ctypes
 import json
 import os
 import pathlib
@@ -9,7 +8,7 @@ import subprocess
 import unittest
 import zipapp
 
-from harness import PYTHON, QUICK_LIMITS, ROOT, Run, RunTest, alive, children, ddp, kill
+from harness import BINARY, PYTHON, QUICK_LIMITS, ROOT, Run, RunTest, alive, children, ddp, kill
 
 PROBE = '''
 import json, os, random, sys, threading
@@ -49,6 +48,16 @@ with open("/proc/self/maps") as maps:
 with open(f"{{sys.argv[1]}}/seen.{{os.environ['RANK']}}", "w") as file:
     json.dump({{"threads": torch.get_num_threads(), "forked": "lockstep._packets" in sys.modules, "collected": collected,
                "variable": os.environ.get("OMP_NUM_THREADS"), "preload": os.environ.get("LD_PRELOAD")}}, file)
+'''
+# By its name, as NCCL 2.27.3 does. Says what it was told, which file that is, what else the loader searches, whose run it is.
+LOADS_AS_NCCL = '''#!/usr/bin/env python3
+import ctypes, os
+
+name = os.environ["NCCL_PROFILER_PLUGIN"]
+ctypes.CDLL(name).ncclProfiler_v6
+with open("/proc/self/maps") as maps:
+    loaded = {line.split()[-1] for line in maps if name in line}
+print(name, *loaded, os.environ["LD_LIBRARY_PATH"].split(":", 1)[1], os.path.dirname(os.environ["LOCKSTEP_TRAILS"]))
 '''
 # Joins as the rank that it is; then what it starts with its environment tries to, by exec, and by fork.
 STARTS_OTHERS = '''
@@ -360,18 +369,25 @@ class StartMethods(RunTest):
         self.assertEqual((0, "42\n", ""), (done.returncode, done.stdout, done.stderr))
 
     def test_nccl_is_told_to_load_our_profiler_where_it_has_no_other(self):
-        for environment, refused in (({}, False), ({"NCCL_PROFILER_PLUGIN": "/opt/theirs.so"}, True)):
-            with self.subTest(environment):
-                script = self.folder() / "told.py"
-                script.write_text("import os\nprint(os.environ['NCCL_PROFILER_PLUGIN'], os.path.dirname(os.environ['LOCKSTEP_TRAILS']))\n")
-                run = Run(self, str(script), ranks=1, options=["--nccl-profiler"], env=environment)
+        ours = pathlib.Path(BINARY).resolve().parents[1] / "lib/liblockstep-nccl-profiler.so"
+        script = self.folder() / "told.py"
+        script.write_text(LOADS_AS_NCCL)
+        script.chmod(0o755)
+        begun = (*(["--start-method", method] for method in METHODS), ["--no-python"])
+        for told, options in (*(("", options) for options in begun), (ours.name, begun[0]), (str(ours), begun[0])):
+            with self.subTest(f"{told} {options}"):
+                env = {"NCCL_PROFILER_PLUGIN": told, "LD_LIBRARY_PATH": "/theirs"}
+                run = Run(self, str(script), ranks=1, options=["--nccl-profiler", *options], env=env)
                 run.finish()
-                plugin, of = run.stdout().split()
-                self.assertEqual(str(run.dir), of, run)
-                self.assertEqual(refused, plugin == "/opt/theirs.so", run)
-                self.assertEqual(refused, "NCCL_PROFILER_PLUGIN is /opt/theirs.so already" in run.stderr(), run)
-                if not refused:
-                    ctypes.CDLL(plugin).ncclProfiler_v6  # what NCCL looks for
+                self.assertEqual([ours.name, str(ours), "/theirs", str(run.dir)], run.stdout().split(), run)
+
+    def test_another_profiler_of_nccl_stays(self):
+        script = self.folder() / "told.py"
+        script.write_text("import os\nprint(os.environ['NCCL_PROFILER_PLUGIN'], os.environ.get('LD_LIBRARY_PATH'))\n")
+        run = Run(self, str(script), ranks=1, options=["--nccl-profiler"], env={"NCCL_PROFILER_PLUGIN": "/opt/theirs.so"})
+        run.finish()
+        self.assertEqual(["/opt/theirs.so", str(os.environ.get("LD_LIBRARY_PATH"))], run.stdout().split(), run)
+        self.assertIn("NCCL_PROFILER_PLUGIN is /opt/theirs.so already", run.stderr(), run)
 
     def test_faults_are_explained(self):
         """By exec as by the zygote (all other tests): the stack of a rank that hangs, the exception that ends one."""

@@ -18,7 +18,10 @@ from harness import BINARY  # noqa: E402
 from nccl_rank import Driver, Nccl, Unusable  # noqa: E402
 
 RANK = pathlib.Path(__file__).with_name("nccl_rank.py")
-PLUGIN = pathlib.Path(BINARY).resolve().parents[1] / "lib/liblockstep-nccl-profiler.so"
+# By its name, which all versions of NCCL take, as `lockstep run --nccl-profiler` does.
+PLUGIN = pathlib.Path(BINARY).resolve().parents[1] / "lib/lockstep/nccl/liblockstep-nccl-profiler.so"
+LOADS_PLUGIN = {"NCCL_PROFILER_PLUGIN": PLUGIN.name,
+                "LD_LIBRARY_PATH": ":".join(filter(None, (str(PLUGIN.parent), os.environ.get("LD_LIBRARY_PATH"))))}
 RANKS = 3
 CULPRIT = 1
 OVER_SOCKETS = {"NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_CUMEM_ENABLE": "0"}
@@ -35,7 +38,7 @@ class Job:
         test.addCleanup(self.end)
         everybody = [word for name, value in words.items() for word in (f"--{name}", str(value))]
         for rank in range(RANKS):
-            watched = {"LOCKSTEP_TRAILS": str(trails), "NCCL_PROFILER_PLUGIN": str(PLUGIN)} if trails else {}
+            watched = {"LOCKSTEP_TRAILS": str(trails), **LOADS_PLUGIN} if trails else {}
             env = {**os.environ, **OVER_SOCKETS, "NCCL_HOSTID": f"host{rank}", "RANK": str(rank), "WORLD_SIZE": str(RANKS), **watched}
             command = [sys.executable, str(RANK), str(rank), str(RANKS), str(self.folder / "id"), *everybody, *(culprit if rank == CULPRIT else ())]
             self.processes.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=(self.folder / f"rank{rank}").open("w"), text=True))
