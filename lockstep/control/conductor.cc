@@ -97,11 +97,12 @@ void Conductor::Hear(int node, const Said& said) {
   std::visit([&](const auto& body) { Hear(node, body); }, said);
 }
 
-// A scheduler that ends a job signals every node: only a node that asks for the second time means "at once".
+// A scheduler that ends a job signals every node: only a node that asks for the second time means "at once". Of a job
+// that ends for another reason, nothing is left to be asked kindly.
 void Conductor::Hear(int node, const EventBody& said) {
   if (std::holds_alternative<StopAsked>(said)) {
     const bool first = !std::exchange(Of(node).asked_stop, true);
-    if (first && state_.mode == Mode::kFinishing) return;
+    if (first && state_.mode == Mode::kFinishing && state_.stop_asked) return;
   }
   const auto* probed = std::get_if<Probed>(&said);
   const bool of_replay = probed != nullptr && probed->rung == Rung::kReplay;
@@ -482,10 +483,12 @@ std::optional<int> Conductor::WhoHoldsTheJobUp() const {
 
 // While the others step, the ranks of a node that is away step with them: only its agent is. Of a job that is only
 // observed, the user's stop alone waits for those that are gone. Beside one for which the job stands and another
-// machine is awaited, those may go, and be awaited, that were lost then, too.
+// machine is awaited, those may go, and be awaited, that were lost then, too. Of a job that ends, steps that are done
+// in the grace are no reason to wait.
 void Conductor::LookForTheGone(Nanos now) {
-  const bool only_looks_on = state_.spec.observe_only && state_.mode != Mode::kFinishing;
-  if (lost_ == 0 || now - advanced_at_ < ToNanos(kStillAdvances) || only_looks_on) return;
+  const bool ends = state_.mode == Mode::kFinishing;
+  const bool goes_on = now - advanced_at_ < ToNanos(kStillAdvances) || state_.spec.observe_only;
+  if (lost_ == 0 || (goes_on && !ends)) return;
   const auto is_due = [&](int node) {
     return Of(node).standing == Standing::kLost && now >= GoneAt(state_, node, Of(node).since);
   };

@@ -217,6 +217,7 @@ void On(Turn& turn, const RestoreChosen& event) {
 void On(Turn& turn, const StopAsked& event) {
   State& state = turn.state;
   const char* name = sigabbrev_np(event.signal);
+  state.stop_asked = true;
   std::string verdict = name ? fmt::format("stopped by SIG{}", name) : "stopped by the user";
   if (state.mode == Mode::kFinishing) {
     state.kill_grace = {};

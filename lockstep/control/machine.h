@@ -192,6 +192,7 @@ struct State {
   // Of the newest epoch that had one, and of the one before it: a repeat at the same step ends the job.
   SeenException last_exception, earlier_exception;
   int64_t ignored_events = 0;  // of a stale epoch, or not awaited
+  bool stop_asked = false;     // the user, or the cluster, wants the job to end, and kills what has not by then
   Seconds kill_grace;          // finishing: what the newest KillEpoch asked for
   int kill_signal = SIGTERM;   // and the signal of its grace
   bool in_loop = false;        // the acting epoch's training loop has begun
@@ -249,7 +250,7 @@ bool TrainsUnseen(const State& state, Nanos now);
 Nanos AgentLostSince(const State& state, int node, Nanos otherwise);
 // When a node whose agent is out of reach since then counts as gone, if the job stands. Until then it may come back
 // with its workers. Where a scheduler may bring another machine, that is first when one is asked for, and then when
-// nobody came.
+// nobody came. A stop has its grace: whoever asked for it is not kept waiting for a node that need not come back.
 Nanos GoneAt(const State& state, int node, Nanos lost_since);
 // Whether it ends the job if a node is said to be gone at this moment.
 bool IsEnd(const State& state, int node, Nanos at);

@@ -17,6 +17,8 @@ using incident::Finding;
 constexpr Seconds kAgentLimit{kWithoutAgent + Seconds{5}};
 // Where another machine can take its place, a node need not come back. Longer than a link that is cut for some seconds.
 constexpr Seconds kReplaceableLimit{10};
+// Nor need it where a stop was asked for; of whose grace this leaves most to what is still to go to disk.
+constexpr double kShareOfGrace = 1.0 / 3;
 
 const std::string& NodeName(const State& state, int node) { return state.spec.nodes[static_cast<size_t>(node)].name; }
 
@@ -297,6 +299,8 @@ Nanos AgentLostSince(const State& state, int node, Nanos otherwise) {
 }
 
 Nanos GoneAt(const State& state, int node, Nanos lost_since) {
+  if (state.stop_asked && state.mode == Mode::kFinishing)
+    return lost_since + ToNanos(std::min(kReplaceableLimit, Seconds{state.spec.grace.value * kShareOfGrace}));
   if (IsReplaceable(state, node)) return lost_since + ToNanos(kReplaceableLimit);
   if (const auto awaited = state.awaited.find(node); awaited != state.awaited.end())
     return awaited->second.since + ToNanos(state.spec.policy.wait_for_node);
