@@ -10,7 +10,6 @@
 
 #include "lockstep/trace/chakra.h"
 #include "lockstep/trace/straggler_file.h"
-#include "lockstep/trace/straggler_meta.h"
 #include "lockstep/trace/test_trace.h"
 #include "lockstep/trace/trail_file.h"
 
@@ -153,8 +152,8 @@ TEST_F(Follow, SaysWhatIsWrongAndWhere) {
 TEST_F(Follow, APipeIsRefused) {
   const std::string path = TempPath("follow.pipe");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  for (const absl::Status& status : {StragglerFollower::Open(path, meta_, 3).status(), ReadStragglerMeta(path).status(),
-                                     ReadChakra(path, 0).status(), TrailFile::Open(path).status()})
+  for (const absl::Status& status :
+       {StragglerFollower::Open(path, meta_, 3).status(), ReadChakra(path, 0).status(), TrailFile::Open(path).status()})
     EXPECT_THAT(Message(status), HasSubstr("follow.pipe: a pipe or a socket"));
 }
 
