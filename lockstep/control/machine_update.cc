@@ -205,7 +205,7 @@ bool HasProvenItself(const State& state, Nanos now) {
 }
 
 bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time, Nanos now) {
-  if (Running(state).stage != VersionStage::kOnTrial || state.mode != Mode::kRunning) return false;
+  if (!IsOnTrial(state) || state.mode != Mode::kRunning) return false;
   if (HasProvenItself(state, now)) return true;  // no step can end its trial: time must do
   if (state.trial_ends == 0 || progress.step < state.trial_ends) return false;
   const int64_t begun = state.trial_ends - state.spec.policy.update_steps;
@@ -219,9 +219,11 @@ bool IsChanging(const State& state) {
   return state.fault.plan.rung == Rung::kRollback || waits;
 }
 
+bool IsOnTrial(const State& state) { return Running(state).stage == VersionStage::kOnTrial; }
+
 bool BlamesTrial(const State& state) {
   const Policy& policy = state.spec.policy;
-  if (!state.open || Running(state).stage != VersionStage::kOnTrial || !policy.rollback || policy.dry_run) return false;
+  if (!state.open || !IsOnTrial(state) || !policy.rollback || policy.dry_run) return false;
   if (HasProvenItself(state, state.now)) return false;
   return CanBeBlamed(SymptomOf(state), incident::Lead(state.incidents[*state.open]).syndrome);
 }
@@ -244,7 +246,7 @@ void TakeVersion(Turn& turn) {
 }
 
 void BeginTrial(State& state) {
-  if (Running(state).stage != VersionStage::kOnTrial) return;
+  if (!IsOnTrial(state)) return;
   state.trial_ends = std::max<int64_t>(1, state.progress.step + state.spec.policy.update_steps);
 }
 
