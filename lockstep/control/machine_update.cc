@@ -14,6 +14,8 @@ using incident::Syndrome;
 
 // Of a version on trial whose pace stays unknown: so many times its steps, and it is accepted all the same.
 constexpr int64_t kLongestTrial = 10;
+// checkpoint.py refuses to overwrite what the job has while it is "1".
+constexpr char kOnTrialVariable[] = "LOCKSTEP_ON_TRIAL";
 
 Update& Running(State& state) { return state.versions[static_cast<size_t>(state.running)]; }
 const Update& Running(const State& state) { return state.versions[static_cast<size_t>(state.running)]; }
@@ -183,6 +185,8 @@ Version VersionToRun(const State& state) {
   Version version = Running(state).version;
   version.kept = version.code.empty() && state.versions.size() > 1 && !state.kept.empty();
   if (version.kept) version.hash = state.kept;
+  // Also "0": a rank that keeps its process keeps what it was told before, too.
+  if (version.number > 0) version.env[kOnTrialVariable] = IsOnTrial(state) ? "1" : "0";
   return version;
 }
 

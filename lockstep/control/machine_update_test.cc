@@ -263,6 +263,16 @@ TEST(Update, ThatLeavesBeforeItBeginsEndsTheJobWhereRollbackIsOff) {
   EXPECT_THAT(job.state.verdict, HasSubstr("this is in the program, not in the machine"));
 }
 
+// So a script that has forgotten restore() ends before it overwrites what the job has.
+TEST(Update, TellsItsRanksThatItIsOnTrial) {
+  const auto told = [](const Scenario& job) { return VersionToRun(job.state).env["LOCKSTEP_ON_TRIAL"]; };
+  EXPECT_TRUE(VersionToRun(Trained().state).env.empty());
+  Scenario job = OnTrial();
+  EXPECT_EQ(told(job), "1");
+  See(job, 30, 20, 0.1);
+  EXPECT_EQ(told(job), "0") << "of a rank that keeps its process, what it was told before holds otherwise";
+}
+
 TEST(Update, ThatMakesTheJobSlowerIsTakenBack) {
   Scenario job = OnTrial();
   See(job, 30, 20, 0.119);
