@@ -269,6 +269,7 @@ void Agent::FollowLives() {
 
 std::optional<ExceptionNote> Agent::NoteOf(uint64_t epoch, const Worker& worker) {
   if (auto note = ReadException(ErrorPath(spec_, epoch, worker.rank))) return note;
+  if (auto note = ReadErrorRoom(ErrorRoomPath(spec_.run_dir, worker.rank), epoch)) return note;
   const auto recorded = ReadTorchError(TorchErrorPath(spec_, epoch, restart_count_, worker.rank));
   if (recorded.ok()) return *recorded;
   if (!absl::IsNotFound(recorded.status()))

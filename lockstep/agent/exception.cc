@@ -1,5 +1,6 @@
 #include "lockstep/agent/exception.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 
 namespace lockstep::agent {
 namespace {
+
+constexpr off_t kErrorRoom = 16384;  // bytes; a note is of some 300
 
 // The words of the communication layer: those that only gloo and NCCL use, and those that c10d has from the system, as
 // others have.
@@ -184,21 +187,12 @@ Behind BehindIt(const Json& earlier) {
   return behind;
 }
 
-}  // namespace
-
-bool IsConnectionError(const std::string& type, const std::string& message, const std::string& raised_in) {
-  return IsOf(kCommunicationTypes, type) && HasWords(message, raised_in);
-}
-
-bool IsPortTaken(const std::string& type, const std::string& message) {
-  return IsOf(kCommunicationTypes, type) && message.find("server socket has failed to listen") != std::string::npos &&
-         Has(kPortTaken, message);
-}
-
-std::optional<ExceptionNote> ReadException(const std::string& path) {
+Json JsonIn(const std::string& path) {
   const auto text = ReadFile(path);
-  if (!text.ok()) return std::nullopt;
-  const Json json = ParseJson(*text);
+  return text.ok() ? ParseJson(*text) : Json();
+}
+
+std::optional<ExceptionNote> NoteFrom(const Json& json) {
   if (!json.is_object()) return std::nullopt;
   ExceptionNote note;
   note.at = Nanos{json.value("at_ns", int64_t{0})};
@@ -214,6 +208,35 @@ std::optional<ExceptionNote> ReadException(const std::string& path) {
   note.info.after_loss = behind.lost_peer && !note.info.connection;
   note.info.port_taken = IsPortTaken(note.info.type, message);
   return note;
+}
+
+}  // namespace
+
+bool IsConnectionError(const std::string& type, const std::string& message, const std::string& raised_in) {
+  return IsOf(kCommunicationTypes, type) && HasWords(message, raised_in);
+}
+
+bool IsPortTaken(const std::string& type, const std::string& message) {
+  return IsOf(kCommunicationTypes, type) && message.find("server socket has failed to listen") != std::string::npos &&
+         Has(kPortTaken, message);
+}
+
+std::optional<ExceptionNote> ReadException(const std::string& path) { return NoteFrom(JsonIn(path)); }
+
+std::string ErrorRoomPath(const std::string& run_dir, int rank) {
+  return fmt::format("{}/room/rank_{}.error.json", run_dir, rank);
+}
+
+absl::Status MakeErrorRoom(const std::string& path) {
+  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!file.valid()) return Errno(errno, "{}", path);
+  const int error = posix_fallocate(file.get(), 0, kErrorRoom);
+  return error == 0 ? absl::OkStatus() : Errno(error, "{}", path);
+}
+
+std::optional<ExceptionNote> ReadErrorRoom(const std::string& path, uint64_t epoch) {
+  const Json json = JsonIn(path);
+  return json.is_object() && json.value("epoch", uint64_t{0}) == epoch ? NoteFrom(json) : std::nullopt;
 }
 
 absl::StatusOr<ExceptionNote> ReadTorchError(const std::string& path) {

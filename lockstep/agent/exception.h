@@ -19,6 +19,13 @@ struct ExceptionNote {
 // nullopt: the worker left none (killed, os._exit, not Python).
 std::optional<ExceptionNote> ReadException(const std::string& path);
 
+// Bytes of the disk that stay taken: should it be full, the worker writes over them what ends it, with its epoch. Else
+// nobody would know whether it only lost a peer.
+absl::Status MakeErrorRoom(const std::string& path);
+std::string ErrorRoomPath(const std::string& run_dir, int rank);  // the rank's on this node
+// nullopt: nothing, or of another epoch.
+std::optional<ExceptionNote> ReadErrorRoom(const std::string& path, uint64_t epoch);
+
 // NotFound: the worker left no error file. DataLoss: what lies there can't be read; says why and where.
 absl::StatusOr<ExceptionNote> ReadTorchError(const std::string& path);
 

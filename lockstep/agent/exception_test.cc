@@ -1,6 +1,7 @@
 #include "lockstep/agent/exception.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/test_folder.h"
@@ -22,6 +23,26 @@ TEST(Exception, IsReadFromTheWorkersNote) {
   EXPECT_EQ(info->info.message, "bad");
   EXPECT_EQ(info->info.where, "train.py:41 in forward");
   EXPECT_FALSE(info->info.connection);
+}
+
+// _boot.py writes over it what there would be no room for, and leaves the rest blank.
+TEST(Exception, IsReadFromItsRoomIfItIsOfTheEpoch) {
+  const TestFolder folder;
+  const std::string path = folder / "room";
+  EXPECT_FALSE(ReadErrorRoom(path, 1).has_value());
+  ASSERT_TRUE(MakeErrorRoom(path).ok());
+  struct stat info{};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_size, 16384);
+  EXPECT_GE(info.st_blocks * 512, info.st_size) << "the disk has given all of it";
+  EXPECT_FALSE(ReadErrorRoom(path, 0).has_value()) << "nobody has written";
+  const std::string note = R"({"type":"RuntimeError","message":"Connection closed by peer","epoch":2})";
+  ASSERT_TRUE(WriteFileAtomically(path, note + std::string(1000, ' ')).ok());
+  EXPECT_FALSE(ReadErrorRoom(path, 3).has_value());
+  ASSERT_TRUE(ReadErrorRoom(path, 2).has_value());
+  EXPECT_TRUE(ReadErrorRoom(path, 2)->info.connection);
+  ASSERT_TRUE(MakeErrorRoom(path).ok());
+  EXPECT_FALSE(ReadErrorRoom(path, 2).has_value()) << "it is another run's";
 }
 
 class TorchError : public testing::Test {

@@ -20,6 +20,7 @@
 #include "lockstep/agent/buffers.h"
 #include "lockstep/agent/collectors.h"
 #include "lockstep/agent/epoch_store.h"
+#include "lockstep/agent/exception.h"
 #include "lockstep/agent/feed_host.h"
 #include "lockstep/agent/joining.h"
 #include "lockstep/agent/last_watched.h"
@@ -56,6 +57,7 @@ class Starter {
   void Run();
 
  private:
+  void MakeErrorRooms() const;
   void Obey(const Json& request, std::vector<Fd>& fds);
   void Seat(const control::Place& place);
   void Note(const std::string& text) { agent_.Tell({{"event", "note"}, {"text", text}}); }
@@ -207,7 +209,17 @@ absl::Status Starter::Listen() {
   return absl::OkStatus();
 }
 
+// Without it the job goes on as well, until a worker can't say what ended it.
+void Starter::MakeErrorRooms() const {
+  mkdir((spec_.run_dir + "/room").c_str(), 0700);
+  for (int rank = 0; rank < spec_.ranks; ++rank) {
+    const absl::Status made = MakeErrorRoom(ErrorRoomPath(spec_.run_dir, rank));
+    if (!made.ok()) Log(LogLevel::kWarning, "no room is kept for what ends rank {}: {}", rank, Message(made));
+  }
+}
+
 void Starter::Run() {
+  MakeErrorRooms();
   host_.Start();
   poller_.Run(kBusyTick, [this] { Tick(); });
 }

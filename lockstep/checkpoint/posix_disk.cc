@@ -71,7 +71,11 @@ class RealDisk : public Disk {
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override;
   absl::StatusOr<uint64_t> Size(const std::string& path) override {
     struct stat info{};
-    if (stat(path.c_str(), &info) != 0) return Errno(errno, "{}", path);
+    if (stat(path.c_str(), &info) != 0) {
+      // A person's file has the name of a checkpoint, whose files would lie in it.
+      if (errno == ENOTDIR) return DataLoss("{}: {}", path, strerror(ENOTDIR));
+      return Errno(errno, "{}", path);
+    }
     if (!S_ISREG(info.st_mode)) return DataLoss("{} is not a file", path);
     return static_cast<uint64_t>(info.st_size);
   }

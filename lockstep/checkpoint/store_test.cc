@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json_text.h"
@@ -282,6 +283,20 @@ TEST(Store, AnOldOneGoesWithAllThatLiesInItButNotWithWhatLinksPointTo) {
   EXPECT_EQ(store.Tidy(1), absl::OkStatus());
   EXPECT_THAT(disk->List(here).value(), ElementsAre(DirectoryName(c.point)));
   EXPECT_TRUE(fs::exists(elsewhere / kManifestFile));
+}
+
+TEST(Store, AFileOfTheNameOfACheckpointIsADamagedOne) {
+  const TestCheckpoint old(1, 1), stray(1, 2);
+  const TestFolder scratch;
+  const auto disk = PosixDisk();
+  Store store(*disk, scratch.path());
+  ASSERT_TRUE(Write(store, old).ok());
+  std::ofstream(scratch.path() + "/" + DirectoryName(stray.point)) << "x";
+  const absl::Status status = store.ReadManifest(stray.point).status();
+  EXPECT_TRUE(MeansDamage(status)) << status;
+  EXPECT_THAT(Message(status), HasSubstr("manifest.json: Not a directory"));
+  EXPECT_TRUE(Write(store, stray).ok()) << "it makes room";
+  EXPECT_EQ(store.Verify(stray.point), absl::OkStatus());
 }
 
 TEST(Store, ALeftoverThatStaysKeepsNoOtherOneAndOtherNamesAreLeftAlone) {

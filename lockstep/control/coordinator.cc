@@ -1,5 +1,7 @@
 #include "lockstep/control/coordinator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -131,6 +133,14 @@ absl::Status Coordinator::Write(bool at_event) {
 
 void Coordinator::NoteFailure(const absl::Status& status) {
   if (!in_vain()) Log(LogLevel::kWarning, "training goes on, but the journal cannot be written: {}", Message(status));
+  failure_ = Message(status);
+}
+
+std::string Coordinator::WhyItHolds() const {
+  if (!holds()) return "";
+  return fmt::format(
+      "the job waits for its journal, which must have the change of its nodes first, and cannot be written: {}",
+      failure_);
 }
 
 void Coordinator::NoteSuccess() {

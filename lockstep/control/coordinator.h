@@ -13,6 +13,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/clock.h"
@@ -42,6 +43,8 @@ class Coordinator {
   absl::StatusOr<std::vector<Command>> Handle(const EventBody& body);
   // Places change, and the journal does not have it yet. What a Tick returns after that is what was held back.
   bool holds() const { return !held_.empty(); }
+  // The same for people, with why the journal can't be written; empty: it does not hold back.
+  std::string WhyItHolds() const;
 
   const State& state() const { return state_; }
   int64_t journal_errors() const { return journal_errors_; }                                        // failed appends
@@ -67,6 +70,7 @@ class Coordinator {
   std::vector<EventBody> drills_;      // that an agent let strike meanwhile
   bool sync_due_ = false;
   bool is_lost_ = false;  // nobody will take over by this journal: places need not wait for it
+  std::string failure_;   // of the newest append that failed
   Nanos tried_, pause_;   // to write them, in vain, and when again; 0: not so
   int64_t journal_errors_ = 0;
   int64_t events_dropped_ = 0;

@@ -340,11 +340,31 @@ bool IsLive(Mode mode) {
   return mode == Mode::kSpawning || mode == Mode::kStarting || mode == Mode::kRunning || mode == Mode::kConfirming;
 }
 
+// A version on trial whose ranks all left with 0, and not one loop of a job that has told steps began: also one that
+// has nothing left to train restores first.
+bool EndsUnbegun(const State& state) { return IsOnTrial(state) && state.frontier >= 0 && !state.in_loop; }
+
+void LeadWithUnbegun(Turn& turn) {
+  State& state = turn.state;
+  EnsureIncident(turn);
+  Finding finding;
+  finding.syndrome = Syndrome::kExit;
+  finding.suspects = {{incident::Suspect::Kind::kSoftware, fmt::format("version {}", state.running)}};
+  finding.evidence = {fmt::format(
+      "exit code 0 of all ranks before the training loop began, of a job that stands at step {}", state.frontier)};
+  finding.since = state.now;
+  for (const auto& [rank, exit] : state.exits) finding.since = std::min(finding.since, exit.at);
+  state.fault.program_error = incident::Headline(finding) + ": this is in the program, not in the machine";
+  state.fault.traceable = true;
+  LeadWith(turn, std::move(finding));
+}
+
 // Under --observe-only even what the job leaves behind is not ours to clear away.
 void OnAllExited(Turn& turn) {
   State& state = turn.state;
   if (AwaitsCulprit(state)) LeadWithFirstLoss(turn);
   if (!IsLive(state.mode) || state.mode == Mode::kConfirming) return;
+  if (EndsUnbegun(state)) return LeadWithUnbegun(turn);
   const bool clean =
       std::all_of(state.exits.begin(), state.exits.end(), [](const auto& exit) { return IsClean(exit.second.status); });
   if (!state.spec.observe_only) return BeginFinish(turn, kExitDone, "completed", {});

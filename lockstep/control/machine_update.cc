@@ -14,6 +14,8 @@ using incident::Syndrome;
 
 // Of a version on trial whose pace stays unknown: so many times its steps, and it is accepted all the same.
 constexpr int64_t kLongestTrial = 10;
+// checkpoint.py refuses to overwrite what the job has while it is "1".
+constexpr char kOnTrialVariable[] = "LOCKSTEP_ON_TRIAL";
 
 Update& Running(State& state) { return state.versions[static_cast<size_t>(state.running)]; }
 const Update& Running(const State& state) { return state.versions[static_cast<size_t>(state.running)]; }
@@ -183,6 +185,8 @@ Version VersionToRun(const State& state) {
   Version version = Running(state).version;
   version.kept = version.code.empty() && state.versions.size() > 1 && !state.kept.empty();
   if (version.kept) version.hash = state.kept;
+  // Also "0": a rank that keeps its process keeps what it was told before, too.
+  if (version.number > 0) version.env[kOnTrialVariable] = IsOnTrial(state) ? "1" : "0";
   return version;
 }
 
@@ -205,7 +209,7 @@ bool HasProvenItself(const State& state, Nanos now) {
 }
 
 bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time, Nanos now) {
-  if (Running(state).stage != VersionStage::kOnTrial || state.mode != Mode::kRunning) return false;
+  if (!IsOnTrial(state) || state.mode != Mode::kRunning) return false;
   if (HasProvenItself(state, now)) return true;  // no step can end its trial: time must do
   if (state.trial_ends == 0 || progress.step < state.trial_ends) return false;
   const int64_t begun = state.trial_ends - state.spec.policy.update_steps;
@@ -219,9 +223,11 @@ bool IsChanging(const State& state) {
   return state.fault.plan.rung == Rung::kRollback || waits;
 }
 
+bool IsOnTrial(const State& state) { return Running(state).stage == VersionStage::kOnTrial; }
+
 bool BlamesTrial(const State& state) {
   const Policy& policy = state.spec.policy;
-  if (!state.open || Running(state).stage != VersionStage::kOnTrial || !policy.rollback || policy.dry_run) return false;
+  if (!state.open || !IsOnTrial(state) || !policy.rollback || policy.dry_run) return false;
   if (HasProvenItself(state, state.now)) return false;
   return CanBeBlamed(SymptomOf(state), incident::Lead(state.incidents[*state.open]).syndrome);
 }
@@ -244,7 +250,7 @@ void TakeVersion(Turn& turn) {
 }
 
 void BeginTrial(State& state) {
-  if (Running(state).stage != VersionStage::kOnTrial) return;
+  if (!IsOnTrial(state)) return;
   state.trial_ends = std::max<int64_t>(1, state.progress.step + state.spec.policy.update_steps);
 }
 

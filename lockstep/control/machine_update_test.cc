@@ -228,6 +228,51 @@ TEST(Update, ThatCantEvenBeginIsTakenBack) {
   EXPECT_EQ(unspawned.state.running, 0);
 }
 
+// Version 1 runs, and its ranks leave with 0.
+Scenario LeftAtOnce(bool restored, JobSpec spec = Job(0)) {
+  Scenario job = Trained(std::move(spec));
+  job.Hear(11, Env("1", true));
+  job.Restart(12, Checkpoint(1, 10));
+  job.Hear(12.1, EpochSpawned{EpochId(2)});
+  if (restored) job.Hear(12.2, LoopBegan{EpochId(2), At(12.2), job.state.restore});
+  for (int rank = 0; rank < 4; ++rank) job.Hear(12.3, Exit(2, rank, {0, 0}, {}, 12.3));
+  return job;
+}
+
+TEST(Update, ThatLeavesBeforeItBeginsIsTakenBack) {
+  Scenario job = LeftAtOnce(false);
+  EXPECT_EQ(Text(job.commands), "kill 2 after 0 s, announce 1, announce 2");
+  EXPECT_EQ(
+      job.Headline(1),
+      "version 1 left with an error: exit code 0 of all ranks before the training loop began, of a job that stands "
+      "at step 10");
+  job.Restart(13, Checkpoint(1, 10));
+  EXPECT_EQ(StageOf(job, 1), VersionStage::kBad);
+  EXPECT_EQ(job.state.running, 0);
+  for (int rank = 0; rank < 4; ++rank) job.Hear(14, Exit(3, rank, {0, 0}, {}, 14));
+  EXPECT_EQ(job.state.verdict, "completed") << "it was not the version's: where nothing is left, the job says so";
+}
+
+TEST(Update, ThatHasNothingLeftToTrainCompletesTheJob) { EXPECT_EQ(LeftAtOnce(true).state.verdict, "completed"); }
+
+TEST(Update, ThatLeavesBeforeItBeginsEndsTheJobWhereRollbackIsOff) {
+  JobSpec spec = Job();
+  spec.policy.rollback = false;
+  const Scenario job = LeftAtOnce(false, spec);
+  EXPECT_EQ(job.state.exit_code, kExitFailed);
+  EXPECT_THAT(job.state.verdict, HasSubstr("this is in the program, not in the machine"));
+}
+
+// So a script that has forgotten restore() ends before it overwrites what the job has.
+TEST(Update, TellsItsRanksThatItIsOnTrial) {
+  const auto told = [](const Scenario& job) { return VersionToRun(job.state).env["LOCKSTEP_ON_TRIAL"]; };
+  EXPECT_TRUE(VersionToRun(Trained().state).env.empty());
+  Scenario job = OnTrial();
+  EXPECT_EQ(told(job), "1");
+  See(job, 30, 20, 0.1);
+  EXPECT_EQ(told(job), "0") << "of a rank that keeps its process, what it was told before holds otherwise";
+}
+
 TEST(Update, ThatMakesTheJobSlowerIsTakenBack) {
   Scenario job = OnTrial();
   See(job, 30, 20, 0.119);

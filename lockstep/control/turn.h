@@ -98,6 +98,8 @@ void CloseIncident(Turn& turn, size_t index, std::string text);
 
 // It tells no steps, and has run for so long that another fault is not one soon after the last.
 bool HasProvenItself(const State& state, Nanos now);
+// The version that runs is.
+bool IsOnTrial(const State& state);
 // The open incident is put down to the version that runs, which is on trial.
 bool BlamesTrial(const State& state);
 // The next epoch runs another version than this one, as far as is known.

@@ -177,6 +177,7 @@ TEST(ClusterReport, AJobThatChangedItsSize) {
   EXPECT_NEAR(report["standbys"]["node_days"].get<double>(), 120 / 86400.0, 1e-12);
   EXPECT_EQ(report["standbys"]["nodes_lost"], 2);
   EXPECT_EQ(report["standbys"]["machines"], 3);
+  EXPECT_EQ(report["lemons"]["namings"], 2) << "b, which leads, and c, which joined it";
   EXPECT_TRUE(report["standbys"]["times"]["evict_s"].is_null()) << "no standby took a place";
   EXPECT_EQ(report["resolution"][0]["resolved_by"], "shrink");
   EXPECT_NEAR(report["ettr"]["rank_hours"].get<double>(), 240 / 3600.0, 1e-12);

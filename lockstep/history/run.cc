@@ -54,8 +54,16 @@ std::vector<Size> SizesOf(const State& state, const RunFacts& run) {
   return sizes;
 }
 
+bool IsOn(const control::Eviction& eviction, const incident::Incident& incident) {
+  return eviction.joined && eviction.incident == incident.id;
+}
+
+// Whoever went on its account is named by that: of nodes that are lost together one leads.
 std::vector<std::string> NamedNodes(const State& state, const std::string& host, const incident::Incident& incident) {
   std::vector<std::string> nodes;
+  const auto add = [&nodes](const std::string& node) {
+    if (!node.empty() && std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
+  };
   if (incident::Lead(incident).syndrome == incident::Syndrome::kDataSlow) return nodes;  // no fault of its machine
   for (const Suspect& suspect : incident::Lead(incident).suspects) {
     std::string node = suspect.kind == Suspect::Kind::kNode ? suspect.name : "";
@@ -63,8 +71,10 @@ std::vector<std::string> NamedNodes(const State& state, const std::string& host,
       const control::NodeSpec* holder = control::NodeAt(state, *rank, incident.opened);
       node = holder != nullptr ? holder->name : host;
     }
-    if (!node.empty() && std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(std::move(node));
+    add(node);
   }
+  for (const control::Eviction& eviction : state.evictions)
+    if (IsOn(eviction, incident)) add(eviction.node.name);
   return nodes;
 }
 
@@ -129,7 +139,7 @@ Incident IncidentOf(const State& state, const std::string& host, const incident:
   incident.nodes_lost = told.id == state.lost_in ? 1 : 0;
   bool replaced = false;
   for (const control::Eviction& eviction : state.evictions) {
-    if (!eviction.joined || eviction.incident != told.id) continue;
+    if (!IsOn(eviction, told)) continue;
     ++incident.nodes_lost;
     replaced |= !eviction.standby.empty();
   }

@@ -360,6 +360,7 @@ Json Head::Status() const {
   status["nodes"] = nodes;
   if (conductor_->nodes() > 1) status["checkpoint"]["waits_for"] = conductor_->WaitsFor();
   if (plan_watch_) status["plan"] = plan_watch_->Report(judge_->step_time(), state().spec.ranks);
+  if (coordinator_->holds()) status["trouble"] = coordinator_->WhyItHolds();
   status["journal_errors"] = coordinator_->journal_errors();
   status["unreadable_messages"] = unreadable_;
   if (scheduler_) status["cluster"] = scheduler_->Status();

@@ -301,6 +301,14 @@ class HeadThatWaitsForItsJournal : public HeadOfTwoNodes {
   Head head_{options_, clock_, Listener()};
 };
 
+TEST_F(HeadThatWaitsForItsJournal, SaysSo) {
+  EXPECT_EQ(head_.Status().value("trouble", ""),
+            "the job waits for its journal, which must have the change of its nodes first, and cannot be written: the "
+            "disk is full");
+  EmptyTheDisk();
+  EXPECT_FALSE(head_.Status().contains("trouble"));
+}
+
 TEST_F(HeadThatWaitsForItsJournal, CountsFallNeither) {
   EXPECT_EQ(Taken(), 1900);
   EmptyTheDisk();

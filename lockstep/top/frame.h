@@ -34,7 +34,7 @@ struct Look {
 struct Known {
   Json status, incidents;
   Folding folding;
-  std::string trouble;  // why the picture may be old; empty: it is not
+  std::string trouble;  // why the picture may be old, or what keeps the job; empty: nothing
 };
 
 struct Frame {

@@ -85,8 +85,8 @@ void Top::Refresh() {
   const bool watched = status_.Ask({{"op", "status"}}).ok() && incidents_.Ask({{"op", "incidents"}}).ok();
   if (!watched) return ReadJournal();
   const Seconds silence = ToSeconds(clock_.Now() - heard_);
-  known_.trouble =
-      silence > kSilence ? fmt::format("no answer from the watching process for {:.0f} s", silence.value) : "";
+  known_.trouble = silence > kSilence ? fmt::format("no answer from the watching process for {:.0f} s", silence.value)
+                                      : known_.status.value("trouble", "");
 }
 
 void Top::ReadJournal() {
@@ -101,7 +101,7 @@ void Top::TakeStatus(Json answer) {
   if (!answer.is_object() || answer.contains("error")) return;
   known_.status = std::move(answer);
   if (folding_ == 0) known_.folding = NodesOf(known_.status);
-  known_.trouble.clear();
+  known_.trouble = known_.status.value("trouble", "");
   heard_ = clock_.Now();
   Paint();
 }

@@ -129,20 +129,34 @@ def without_our_frames(trace):
 
 def write_exception(path, value, trace):
     """Writes {type, message, where, raised_in, earlier, at_ns} to `path` in one rename. `where` is the innermost frame outside installed packages; of code that can't be compiled, its line."""
-    text = json.dumps(
-        {
-            "type": _NAME.__get__(type(value)),
-            "message": _message_of(value),
-            "where": _place_of(value, trace),
-            "raised_in": _raised_in(value, trace),
-            "earlier": _earlier(value),
-            "at_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
-        },
-        ensure_ascii=False,
-    ).encode("utf-8", "replace")  # messages may hold bytes that are no text
-    with open(path + ".next", "wb") as file:
-        file.write(text)
-    os.replace(path + ".next", path)
+    note = {
+        "type": _NAME.__get__(type(value)),
+        "message": _message_of(value),
+        "where": _place_of(value, trace),
+        "raised_in": _raised_in(value, trace),
+        "earlier": _earlier(value),
+        "at_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+    }
+    try:
+        with open(path + ".next", "wb") as file:
+            file.write(_encoded(note))
+        os.replace(path + ".next", path)
+    except OSError:  # the disk is full
+        _write_into_room(os.path.join(os.environ["LOCKSTEP_RUN"], "room", os.path.basename(path)), note)
+
+
+def _write_into_room(path, note):
+    """Over bytes that the starter has kept for it, as many as there are: none is new to the disk, and what a restart leaves there is of another epoch."""
+    note = dict(note, epoch=int(os.environ["LOCKSTEP_EPOCH"]))
+    with open(path, "r+b", buffering=0) as file:
+        room = os.fstat(file.fileno()).st_size
+        if len(_encoded(note)) > room:
+            note.update(message=note["message"][:1000], earlier=[dict(one, message=one["message"][:300]) for one in note["earlier"][:5]])
+        file.write(_encoded(note)[:room].ljust(room))
+
+
+def _encoded(note):
+    return json.dumps(note, ensure_ascii=False).encode("utf-8", "replace")  # messages may hold bytes that are no text
 
 
 _NAME = type.__dict__["__name__"]  # a metaclass may have another, which is none

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import itertools
 import operator
+import os
 import pickle
 import struct
 import types
@@ -207,9 +208,15 @@ class Checkpoint:
         if self._newest is not None or self._client.stepped_by is not None or self._client.counted >= 0:
             return
         _, step, _, _ = self._client.restore_point()
-        if step >= 0:
-            _client.warn_once(f"this script has not called restore(), though there is a checkpoint of step {step}: it has begun anew, and overwrites that. Call "
-                              "restore() before the first step, and begin behind the step that it returns")
+        if step < 0:
+            return
+        what = f"this script has not called restore(), though there is a checkpoint of step {step}"
+        remedy = "Call restore() before the first step, and begin behind the step that it returns"
+        if os.environ.get("LOCKSTEP_ON_TRIAL") == "1":
+            from ._tensors import CheckpointError
+
+            raise CheckpointError(f"{what}: a version on trial does not overwrite that. {remedy}")
+        _client.warn_once(f"{what}: it has begun anew, and overwrites that. {remedy}")
 
     def _check_parameters(self, tensors):
         """What an optimizer writes and nothing else has would begin anew under an optimizer that goes on."""

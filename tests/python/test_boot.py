@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python")
 
@@ -259,6 +260,23 @@ raise Number
                 self.assertEqual(1, done.returncode, done)
                 earlier = [{"message": message, "raised_in": raised_in, "retold": retold} for message, raised_in, retold in earlier]
                 self.assertEqual([module, earlier], self.noted("raised_in", "earlier"), done.stderr)
+
+    def test_go_where_room_was_kept_for_them_if_the_disk_is_full(self):
+        run = os.path.dirname(self.note)
+        os.symlink("/dev/full", self.note + ".next")
+        os.mkdir(os.path.join(run, "room"))
+        room = os.path.join(run, "room", "error.json")
+        with mock.patch.dict(os.environ, LOCKSTEP_RUN=run, LOCKSTEP_EPOCH="3"):
+            for length in (3, 20000):
+                with self.subTest(length):
+                    with open(room, "wb") as file:
+                        file.write(bytes(4096))
+                    self.assertEqual(1, self.run_script(f"raise ValueError('x' * {length})").returncode)
+                    self.assertFalse(os.path.exists(self.note))
+                    self.assertEqual(4096, os.path.getsize(room))
+                    with open(room) as file:
+                        note = json.load(file)
+                    self.assertEqual((3, "ValueError", "x" * min(length, 1000)), (note["epoch"], note["type"], note["message"]))
 
     def test_one_that_was_shown_hides_no_other(self):
         shown = "import sys\ntry:\n    raise ValueError('negative')\nexcept ValueError:\n    sys.excepthook(*sys.exc_info())\n"

@@ -240,6 +240,21 @@ class Numbers(Starter):
         self.assertRegex(said, r"^lockstep: this script has not called restore\(\), though there is a checkpoint of step 0: .*\n$")
         self.assertEqual({(1, 0), (2, 0)}, self.starter.done())
 
+    def test_one_on_trial_that_does_not_restore_ends_before_it_saves(self):
+        def work():
+            ckpt = lockstep.Checkpoint({"v": [1]})
+            try:
+                ckpt.step(0)
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        with mock.patch.dict(os.environ, LOCKSTEP_ON_TRIAL="1"):
+            self.assertIsNone(self.work(work), "there is nothing to restore yet")
+            self.starter.start_epoch(2, restore=(1, 0))
+            self.assertRegex(self.work(work), r"^this script has not called restore\(\), .* of step 0: a version on trial does not overwrite that\. Call ")
+        self.assertEqual({(1, 0)}, self.starter.done())
+
 
 class Marks(Starter):
     """What the script is at is told by hooks of DistributedDataParallel; they go nowhere with the model."""
