@@ -145,6 +145,7 @@ class Agent {
   void TakeNextPlace(const std::optional<control::CheckpointId>& point);
   void SayWhere();
   void TickDisk();
+  bool BeginPart(const control::WritePart& command);
   void LeaveDisk();
   void SampleStacks();
   void SayCommunication();

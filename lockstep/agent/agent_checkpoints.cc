@@ -229,16 +229,23 @@ void Agent::Do(const control::PublishRestore& command) {
 
 void Agent::TickDisk() {
   ls_board& board = **link_.board();
-  if (const std::optional<control::PartWritten> part = part_writer_.Tick(board))
-    spec_.place.node == 0 ? flusher_.Hear(*part) : listener_.say(*part);
-  if (write_next_ && part_writer_.Begin(write_next_->point, board, link_.buffers())) write_next_.reset();
+  for (const control::PartWritten& part : part_writer_.Tick(board))
+    spec_.place.node == 0 ? flusher_.Hear(part) : listener_.say(part);
+  if (write_next_ && BeginPart(*write_next_)) write_next_.reset();
   flusher_.Tick(board);
   uploader_.Tick(flusher_.settled());
 }
 
 void Agent::Do(const control::WritePart& command) {
   flusher_.Begun(ToPoint(command.point));
-  if (!part_writer_.Begin(command.point, **link_.board(), link_.buffers())) write_next_ = command;
+  if (!BeginPart(command)) write_next_ = command;
+}
+
+bool Agent::BeginPart(const control::WritePart& command) {
+  KeptImages kept;
+  for (const control::Ward& ward : command.wards)
+    kept.push_back(keeping_ ? keeping_->Find(ward.node, command.point) : nullptr);
+  return part_writer_.Begin(command, **link_.board(), link_.buffers(), kept);
 }
 
 void Agent::Do(const control::DiskDone&) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -121,10 +122,10 @@ class Flushes : public testing::Test {
   // What the coordinator and the agent do with the word, on one node.
   void Coordinate(const control::FlushWanted& wanted) {
     flusher_->Begun(ToPoint(wanted.point));
-    writer_->Begin(wanted.point, *board_, buffers_);
+    writer_->Begin({wanted.point}, *board_, buffers_);
   }
   void Tick() {
-    if (const auto part = writer_->Tick(*board_)) flusher_->Hear(*part);
+    for (const control::PartWritten& part : writer_->Tick(*board_)) flusher_->Hear(part);
     flusher_->Tick(*board_);
   }
   void Due() {
@@ -317,12 +318,33 @@ class TwoNodes : public testing::Test {
       return spec;
     }
     void Publish(int64_t step) { ls_publish(board.get(), {1, step}, -1, 0); }
-    void Write(int64_t step) { writer.Begin({EpochId(1), step}, *board, buffers); }
-    control::PartWritten Written() {
+    bool Write(int64_t step, const KeptImages& kept = {}) {
+      control::WritePart command{{EpochId(1), step}};
+      if (!kept.empty()) command.wards = {{1, 1, "b"}};
+      return writer.Begin(command, *board, buffers, kept);
+    }
+    std::vector<control::PartWritten> AllWritten() {
       for (;;) {
-        if (const auto part = writer.Tick(*board)) return *part;
+        if (std::vector<control::PartWritten> parts = writer.Tick(*board); !parts.empty()) return parts;
         std::this_thread::yield();
       }
+    }
+    control::PartWritten Written() { return AllWritten().front(); }
+    // What its keeper has of step 0.
+    std::shared_ptr<const keep::Image> Kept() {
+      const MappedBuffers mapped(1, buffers);
+      const ls_slot& slot = board->rank[0].slot[0];
+      const std::span<const std::byte> content = mapped.slots()[0].slot[0].first(slot.bytes);
+      keep::Outline outline{
+          spec.place.node, {EpochId(1), StepId(0)}, 2, {{slot.bytes, slot.meta_bytes, slot.crc32c}}, {}};
+      keep::HashChunks(outline, std::array{content}, checkpoint::Always);
+      auto image = std::make_shared<keep::Image>();
+      image->places = keep::PlacesOf(outline.slots);
+      const auto copy = std::make_shared<std::vector<std::byte>>(content.begin(), content.end());
+      for (const keep::Place& place : image->places)
+        image->pieces.push_back({copy, std::span(*copy).subspan(place.offset, place.bytes)});
+      image->outline = std::move(outline);
+      return image;
     }
     BoardMap board;
     RanksBuffers buffers;
@@ -422,8 +444,9 @@ TEST_F(TwoNodes, WhatMayBeLostIsAskedForAnew) {
 
 TEST_F(TwoNodes, AWriterAtWorkOnAnotherOneSaysSo) {
   b_.Write(0);
-  EXPECT_TRUE(b_.writer.Begin({EpochId(1), 0}, *b_.board, b_.buffers)) << "told twice";
-  EXPECT_FALSE(b_.writer.Begin({EpochId(1), 1}, *b_.board, b_.buffers));
+  EXPECT_TRUE(b_.Write(0)) << "told twice";
+  EXPECT_FALSE(b_.Write(1));
+  EXPECT_FALSE(b_.Write(0, {nullptr})) << "and for another node";
   EXPECT_EQ(b_.Written().point.step, 0);
 }
 
@@ -436,6 +459,43 @@ TEST_F(TwoNodes, OneNodesFailureIsThatOfAllAndNamesIt) {
   Land();
   EXPECT_THAT(OnDisk(), ElementsAre());
   EXPECT_THAT(notes_, ElementsAre(HasSubstr("this time: node b: rank 1: its memory has CRC")));
+}
+
+// Node b is lost, and a is its keeper.
+TEST_F(TwoNodes, AKeeperWritesAnothersPart) {
+  b_.Write(0);
+  const std::string own = b_.Written().files;
+  ASSERT_EQ(unlink((directory_.path() + "/.incoming_step_000000000000_epoch_1/rank_00001.safetensors").c_str()), 0);
+  a_.Write(0, {b_.Kept()});
+  const std::vector<control::PartWritten> parts = a_.AllWritten();
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[1].node, 1);
+  EXPECT_EQ(parts[1].files, own) << "byte for byte";
+  for (const control::PartWritten& part : parts) flusher_.Hear(part);
+  Land();
+  EXPECT_THAT(OnDisk(), ElementsAre("step_000000000000_epoch_1"));
+  const std::unique_ptr<Disk> disk = checkpoint::PosixDisk();
+  EXPECT_EQ(checkpoint::Store(*disk, directory_.path()).Verify({EpochId(1), StepId(0)}), absl::OkStatus());
+}
+
+TEST_F(TwoNodes, NothingIsSealedOfWhichAKeptPartIsDamaged) {
+  const std::shared_ptr<const keep::Image> kept = b_.Kept();
+  keep::Image damaged = *kept;
+  damaged.outline.slots[0].crc32c ^= 1;
+  a_.Write(0, {std::make_shared<const keep::Image>(damaged)});
+  for (const control::PartWritten& part : a_.AllWritten()) flusher_.Hear(part);
+  Land();
+  EXPECT_THAT(OnDisk(), ElementsAre());
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("this time: node a: rank 1: its memory has CRC")));
+}
+
+TEST_F(TwoNodes, NothingIsSealedOfWhichAPartIsNotKept) {
+  a_.Write(0, {nullptr});
+  for (const control::PartWritten& part : a_.AllWritten()) flusher_.Hear(part);
+  Land();
+  EXPECT_THAT(OnDisk(), ElementsAre());
+  EXPECT_THAT(notes_,
+              ElementsAre(HasSubstr("node a: node b is out of reach, and its part of step 0 is not kept here")));
 }
 
 TEST_F(TwoNodes, ANodeThatDoesNotAnswerIsNotWaitedForForEver) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "lockstep/agent/buffers.h"
+#include "lockstep/agent/points.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/traffic.h"
 #include "lockstep/base/clock.h"
@@ -48,6 +49,10 @@ class Keeping {
   // What others sent is given up by the rule for ranks: this is committed, and of `epoch` nothing else up to dead_step.
   void GiveUp(const control::CheckpointId& committed, int64_t dead_step, EpochId epoch);
   std::vector<control::KeptFor> Holds() const;
+  // One of those; nullptr: it is none.
+  std::shared_ptr<const keep::Image> Find(int node, const control::CheckpointId& id) const {
+    return keeper_->store().Find(node, ToPoint(id));
+  }
   // Of those: what their tensors are, where all ranks have the same.
   std::vector<control::Replica> Replicas() const;
   // This node has another place from now on: nothing is known yet of who keeps what.

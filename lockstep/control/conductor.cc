@@ -168,7 +168,7 @@ void Conductor::Hear(int node, const AllSaid& said) {
   all_back ? TellAll(fleet_->commit()) : Tell(node, fleet_->commit());
   if (const std::optional<Version> version = VersionToCopy(state_)) Tell(node, Command(KeepCode{*version}));
   TellKeeper(node);
-  FlushIfAllAttend();
+  FlushIfAllIsThere();
 }
 
 // If its processes are to end, it has its order from now on.
@@ -198,19 +198,49 @@ void Conductor::LeftUs(int node) {
 // What no node may give up before it has heard of a newer one, which we tell later.
 void Conductor::Hear(int, const FlushWanted& wanted) {
   flush_wanted_ = wanted.point;
-  FlushIfAllAttend();
+  FlushIfAllIsThere();
 }
 
-void Conductor::FlushIfAllAttend() {
-  const auto attends = [](const Node& node) { return node.standing == Standing::kAttends; };
-  if (!flush_wanted_ || !std::ranges::all_of(nodes_, attends)) return;
-  flushing_ = std::max(*std::exchange(flush_wanted_, std::nullopt), fleet_->commit().point);
-  TellAll(WritePart{*flushing_});
+// By node, whose parts it writes beside its own: once the job is over, of nodes that are out of reach, or have no part,
+// what it keeps. None: some part is nowhere, or its node may be back to write it.
+std::optional<std::vector<std::vector<Ward>>> Conductor::ShareParts(const CheckpointId& point) const {
+  std::vector<std::vector<Ward>> wards(nodes_.size());
+  int first_rank = 0;
+  for (int node = 0; node < nodes(); ++node) {
+    if (!HasPart(node, point)) {
+      const auto keeper = state_.mode == Mode::kFinished ? fleet_->KeeperOf(node) : std::nullopt;
+      if (!keeper || !HasPart(keeper->first, point)) return std::nullopt;
+      wards[static_cast<size_t>(keeper->first)].push_back({node, first_rank, NameOf(node)});
+    }
+    const auto index = static_cast<size_t>(node);
+    if (index < state_.spec.nodes.size()) first_rank += state_.spec.nodes[index].ranks;
+  }
+  return wards;
 }
 
-// What this node would have written of the checkpoint that goes to disk is not waited for.
+void Conductor::FlushIfAllIsThere() {
+  if (!flush_wanted_) return;
+  const CheckpointId point = std::max(*flush_wanted_, fleet_->commit().point);
+  const auto wards = ShareParts(point);
+  if (!wards) return;
+  flush_wanted_.reset();
+  flushing_ = point;
+  for (int node = 0; node < nodes(); ++node)
+    if (HasPart(node, point)) Tell(node, WritePart{point, (*wards)[static_cast<size_t>(node)]});
+}
+
+// Once the job is over no rank is faster: it has not come to that node, which took another's place.
+void Conductor::Hear(int node, const PartWritten& part) {
+  if (part.gone && part.node == node && state_.mode == Mode::kFinished) Of(node).lacks = part.point;
+  Tell(0, part);
+}
+
+// What this node would have written of the checkpoint that goes to disk, of its own or for others, is not waited for.
 void Conductor::GiveUpPart(int node) {
-  if (flushing_ && node != 0) Tell(0, PartWritten{*flushing_, node, "", true, ""});
+  if (!flushing_ || node == 0) return;
+  Tell(0, PartWritten{*flushing_, node, "", true, ""});
+  for (const int ward : fleet_->WardsOf(node))
+    if (!Attends(ward)) Tell(0, PartWritten{*flushing_, ward, "", true, ""});
 }
 
 void Conductor::Hear(int, const DiskDone& done) {
@@ -341,6 +371,7 @@ void Conductor::Carry(const Finish& finish) {
   TellCommit();                               // the last word on what is whole
   for (int node = 0; node < nodes(); ++node)  // nobody waits for it any longer
     if (!Attends(node)) GiveUpPart(node);
+  FlushIfAllIsThere();  // what was asked for while a node was away
   TellAll(Command(finish));
 }
 

@@ -92,7 +92,8 @@ class Conductor {
     Nanos since{};
     bool left_us = false;  // lost, and not said to be
     bool asked_stop = false;
-    std::string token{};  // of whoever said what is observed
+    std::optional<CheckpointId> lacks{};  // of the last one that goes to disk
+    std::string token{};                  // of whoever said what is observed
     Observed observed{};
     Nanos observed_at{};
   };
@@ -108,7 +109,7 @@ class Conductor {
   void Hear(int node, const KeepsAt& where);
   void Hear(int node, const StoreAt& store);
   void Hear(int node, const FlushWanted& wanted);
-  void Hear(int, const PartWritten& part) { Tell(0, part); }
+  void Hear(int node, const PartWritten& part);
   void Hear(int node, const DiskDone& done);
   void Hear(int node, const Observed& observed);
   void Hear(int node, const ReplayReady& ready) { replay_.Hear(node, ready, clock_.Now()); }
@@ -156,7 +157,9 @@ class Conductor {
   void TellCommit();
   void TellKeeper(int node);
   Told Asked(int node, const Command& command) const { return fleet_->Asked(node, replay_.Asked(command)); }
-  void FlushIfAllAttend();
+  bool HasPart(int node, const CheckpointId& point) const { return Attends(node) && Of(node).lacks != point; }
+  std::optional<std::vector<std::vector<Ward>>> ShareParts(const CheckpointId& point) const;
+  void FlushIfAllIsThere();
   void GiveUpPart(int node);
 
   const Node& Of(int node) const { return nodes_[static_cast<size_t>(node)]; }

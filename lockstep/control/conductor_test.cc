@@ -20,7 +20,12 @@ constexpr EpochId kFirst{1};
 std::string Name(const Told& told) {
   if (std::holds_alternative<HostStore>(told)) return "store";
   if (std::holds_alternative<Commit>(told)) return "commit";
-  if (std::holds_alternative<WritePart>(told)) return "write";
+  if (const auto* write = std::get_if<WritePart>(&told)) {
+    std::string name = "write";
+    for (const Ward& ward : write->wards) name += fmt::format(", of {} from rank {}", ward.name, ward.first_rank);
+    return name;
+  }
+  if (const auto* part = std::get_if<PartWritten>(&told)) return fmt::format("gone of {}", part->node);
   const auto* command = std::get_if<Command>(&told);
   if (command == nullptr) return "other";
   if (const auto* spawn = std::get_if<Spawn>(command)) return "spawn by " + spawn->store_host;
@@ -243,6 +248,50 @@ TEST_F(TwoNodes, AStopLeavesWithinItsGraceThoughANodeIsLost) {
   EXPECT_EQ(state().verdict, "stopped by SIGTERM");
 }
 
+// All ranks have left and all is in memory: what node b held, its keeper has.
+TEST_F(TwoNodes, AtTheEndAKeeperWritesWhatALostNodeHad) {
+  Run();
+  AllSay(KeepsAt{"host", 7});
+  conductor_.Lost(1, "its connection was lost");
+  told_.clear();
+  Say(0, FlushWanted{{kFirst, 3}});
+  EXPECT_THAT(told_, IsEmpty()) << "it may come back, and the job goes on";
+  conductor_.Handle(StopAsked{SIGTERM});
+  Say(0, EventBody(EpochStopped{kFirst}));
+  told_.clear();
+  Pass(Seconds{10});
+  ASSERT_EQ(state().mode, Mode::kFinished);
+  EXPECT_THAT(told_, ElementsAre("0: write, of b from rank 1"));
+}
+
+// It has the place of one that was lost, and was to fetch its part when the job was stopped.
+TEST_F(TwoNodes, AtTheEndAKeeperWritesWhatANodeLacks) {
+  Run();
+  AllSay(KeepsAt{"host", 7});
+  conductor_.Handle(StopAsked{SIGTERM});
+  AllSay(EventBody(EpochStopped{kFirst}));
+  ASSERT_EQ(state().mode, Mode::kFinished);
+  told_.clear();
+  Say(0, FlushWanted{{kFirst, 3}});
+  EXPECT_THAT(told_, ElementsAre("0: write", "1: write"));
+  told_.clear();
+  Say(1, PartWritten{{kFirst, 3}, 1, "", true, ""});
+  Say(0, FlushWanted{{kFirst, 3}});
+  EXPECT_THAT(told_, ElementsAre("0: gone of 1", "0: write, of b from rank 1"));
+}
+
+TEST_F(TwoNodes, WhatNobodyKeepsIsNotWritten) {
+  Run();
+  conductor_.Lost(1, "its connection was lost");
+  conductor_.Handle(StopAsked{SIGTERM});
+  Say(0, EventBody(EpochStopped{kFirst}));
+  Pass(Seconds{10});
+  ASSERT_EQ(state().mode, Mode::kFinished);
+  told_.clear();
+  Say(0, FlushWanted{{kFirst, 3}});
+  EXPECT_THAT(told_, IsEmpty());
+}
+
 // Its workers may run on where an agent that comes back finds them: nobody is in a hurry.
 TEST_F(TwoNodes, AnEndThatNobodyAskedForWaitsForWhoIsLost) {
   Run();
@@ -305,6 +354,27 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, NobodyIsEvictedWhoseRanksEndedMeanwhile)
   AllSay(EventBody(EpochStopped{kFirst}));
   EXPECT_THAT(state().evictions, IsEmpty());
   EXPECT_EQ(state().mode, Mode::kChoosing);
+}
+
+// Node b is lost, and then its keeper, while it writes for both: what they had is written by whoever is back.
+TEST_F(ThreeNodesOfAStoppedCoordinator, AKeeperThatIsLostIsNotWaitedForEither) {
+  AllSay(KeepsAt{"host", 7});
+  conductor_.Lost(1, "its connection was lost");
+  conductor_.Handle(StopAsked{SIGTERM});
+  for (const int node : {0, 2}) Say(node, EventBody(EpochStopped{kFirst}));
+  Pass(Seconds{10});
+  ASSERT_EQ(state().mode, Mode::kFinished);
+  told_.clear();
+  Say(0, FlushWanted{{kFirst, 3}});
+  EXPECT_THAT(told_, ElementsAre("0: write", "2: write, of b from rank 1"));
+  told_.clear();
+  conductor_.Lost(2, "its connection was lost");
+  EXPECT_THAT(told_, ElementsAre("0: gone of 2", "0: gone of 1"));
+  told_.clear();
+  Say(0, FlushWanted{{kFirst, 3}});
+  EXPECT_THAT(told_, IsEmpty());
+  Say(2, AllSaid{kFirst});
+  EXPECT_THAT(told_, IsSupersetOf({"0: write", "2: write, of b from rank 1"}));
 }
 
 TEST_F(ThreeNodesOfAStoppedCoordinator, TheJobEndsAsItWasAskedTo) {

@@ -191,9 +191,18 @@ struct ChooseOnDisk {
   CheckpointId not_above;
   bool operator==(const ChooseOnDisk&) const = default;
 };
-// Write what your ranks hold of this checkpoint, which is whole on all nodes, to disk; answer PartWritten.
+// A node of a job that is over which is out of reach, or has no part of a checkpoint, and its first rank.
+struct Ward {
+  int node = 0, first_rank = 0;
+  std::string name{};
+  bool operator==(const Ward&) const = default;
+};
+// Write what your ranks hold of this checkpoint, which is whole on all nodes, to disk, and what you keep of it for
+// these; answer PartWritten for each.
 struct WritePart {
   CheckpointId point;
+  std::vector<Ward> wards{};
+  bool operator==(const WritePart&) const = default;
 };
 
 // Run your ranks of a group of nodes that replays some steps together: a torch.distributed world of its own. Answer

@@ -27,6 +27,17 @@ absl::StatusOr<std::span<const std::byte>> Image::Content(size_t chunk) const {
                   outline.node, outline.point.step.value());
 }
 
+absl::StatusOr<std::vector<std::byte>> Image::CopyOf(size_t slot) const {
+  std::vector<std::byte> copy;
+  copy.reserve(outline.slots[slot].bytes);
+  for (size_t chunk = 0; chunk < places.size(); ++chunk) {
+    if (places[chunk].slot != slot) continue;
+    LS_ASSIGN_OR_RETURN(const std::span<const std::byte> content, Content(chunk));
+    copy.insert(copy.end(), content.begin(), content.end());
+  }
+  return copy;
+}
+
 std::span<std::byte> Incoming::Room(size_t chunk) {
   const Piece& piece = image_->pieces[chunk];
   // Nobody else has it yet: the holder is our own, fresh from the pool.

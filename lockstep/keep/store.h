@@ -50,6 +50,8 @@ struct Image {
   std::vector<Piece> pieces;  // by chunk
   // The content, or DataLoss: our ranks have written over it.
   absl::StatusOr<std::span<const std::byte>> Content(size_t chunk) const;
+  // A copy of all chunks of a slot.
+  absl::StatusOr<std::vector<std::byte>> CopyOf(size_t slot) const;
 };
 
 // An image that is still being filled, by one thread.

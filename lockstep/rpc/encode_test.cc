@@ -50,7 +50,8 @@ TEST(Encode, WhoJoinsSaysWhatItRuns) {
 TEST(Encode, WhatGoesToDiskIsAgreedOn) {
   const control::CheckpointId point{EpochId(2), 7};
   EXPECT_EQ(Sent(control::FlushWanted{point}).point, point);
-  EXPECT_EQ(ToldOf(control::WritePart{point}).point, point);
+  const control::WritePart write{point, {{1, 2, "b"}, {3, 6, "d"}}};
+  EXPECT_EQ(ToldOf(write), write);
   EXPECT_EQ(ToldOf(control::ChooseOnDisk{EpochId(3), point}), (control::ChooseOnDisk{EpochId(3), point}));
   EXPECT_EQ(Sent(control::RestoreFound{EpochId(3), {}, {}, point}).not_above, point);
   EXPECT_FALSE(Sent(control::RestoreFound{EpochId(3), {}, {}}).not_above);

@@ -80,7 +80,14 @@ void Put(const control::FetchKept& question, Out& wire) {
   wire.mutable_fetch_kept()->set_part(question.part + 1);
 }
 void Put(const control::WritePart& command, Out& wire) {
-  Put(command.point, wire.mutable_write_part()->mutable_point());
+  WritePart* to = wire.mutable_write_part();
+  Put(command.point, to->mutable_point());
+  for (const control::Ward& ward : command.wards) {
+    WritePart::Ward* added = to->add_wards();
+    added->set_node(ward.node);
+    added->set_first_rank(ward.first_rank);
+    added->set_name(ward.name);
+  }
 }
 void Put(const control::Probe& command, Out& wire) {
   Probe* to = wire.mutable_probe();
@@ -107,6 +114,12 @@ void Put(const control::ReplayRun& run, Out& wire) {
   to->set_deadline_s(run.deadline.value);
   to->set_layers(run.layers);
   to->set_steps(run.steps);
+}
+control::WritePart Get(const WritePart& wire) {
+  control::WritePart command{Get(wire.point())};
+  for (const WritePart::Ward& ward : wire.wards())
+    command.wards.push_back({ward.node(), ward.first_rank(), ward.name()});
+  return command;
 }
 control::ReplayRun Get(const ReplayRun& wire) {
   return {wire.search(),      wire.run(),          wire.incident(),
@@ -201,7 +214,7 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
           control::FetchKept{EpochId(fetch.next()), Get(fetch.point()), fetch.host(), fetch.port(), fetch.part() - 1});
     }
     case FromCoordinator::kWritePart:
-      return Told(control::WritePart{Get(wire.write_part().point())});
+      return Told(Get(wire.write_part()));
     case FromCoordinator::kPartWritten:
       return Told(Get(wire.part_written()));
     case FromCoordinator::kDiskDone:

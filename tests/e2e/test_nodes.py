@@ -233,16 +233,19 @@ class OnDisk(NodesTest):
     def first_step(self):
         return min(line["step"] for line in self.a.steps())
 
-    def power_off(self):
-        for run in (self.a, self.b):
+    def power_off(self, *runs):
+        for run in runs:
             for pid in run.processes():
                 kill(pid, signal.SIGKILL)
             run.watcher.wait(10)
 
+    def kept(self):
+        return self.a.status()["checkpoint"]["peers"]["step"] or -1
+
     def test_both_nodes_lose_power(self):
         self.train(*ddp(LONG, step_time=0.05))
         self.a.wait("a checkpoint on disk", lambda: self.directory.exists() and self.checkpoints()[:1] > [8])
-        self.power_off()
+        self.power_off(self.a, self.b)
         newest = self.checkpoints()[0]
         self.train(*ddp(LONG, step_time=0.05), interval=600)
         self.finish()
@@ -277,6 +280,22 @@ class OnDisk(NodesTest):
         last, = self.checkpoints()
         self.assertGreaterEqual(last, 7, self.a)
         self.assertGreaterEqual(last, max(line["step"] for line in self.a.steps()), self.a)
+
+    def test_sigterm_after_a_node_was_lost(self):
+        """What it held is in the memory of the other one, which writes both parts."""
+        self.train(*ddp(LONG, step_time=0.1), interval=600)
+        self.a.wait_for_step(1)
+        self.a.wait("a checkpoint that exists twice", lambda: self.kept() > 8)
+        kept = self.kept()
+        self.power_off(self.b)
+        self.a.watcher.terminate()
+        self.a.finish(1)
+        last, = self.checkpoints()
+        self.assertGreaterEqual(last, kept, self.a)
+        self.train(*ddp(LONG, step_time=0.1), interval=600)
+        self.finish()
+        self.assertEqual(last + 1, self.first_step(), self.a)
+        self.a.assert_undisturbed_result(LONG)
 
     def test_directories_are_not_the_same(self):
         """As on machines whose disks are their own: said, and training goes on."""
