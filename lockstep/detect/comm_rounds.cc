@@ -148,8 +148,7 @@ Rounds RoundsOf(const trace::CommLog& log, const CommThresholds& thresholds) {
   LeaveOutBefore(in_order, of_collectives);
   LeaveOutBefore(std::views::reverse(in_order), of_collectives);
   Rounds rounds;
-  std::vector<Moves> moves;  // by function
-  for (const std::string& function : log.functions) moves.push_back(MovesOf(function));
+  const std::vector<Moves> moves = MovesOf(log.functions);
   std::vector<Met> met;
   for (const uint32_t one : in_order) {
     if (of_collectives[one].began_ns >= 0) met.push_back(MetIn(of_collectives[one], moves));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -27,7 +26,7 @@ double BytesOf(const Met& one) { return static_cast<double>(one.bytes) * static_
 struct Marks {
   std::vector<int64_t> ends_ns;
   int64_t period_ns = 0;   // 0: none is known
-  bool is_proven = false;  // by numbers
+  bool is_proven = false;  // by what comes again
 };
 
 struct OfKind {
@@ -168,8 +167,8 @@ bool Covers(double part, const std::vector<const Met*>& kind, int64_t regular_ns
   return static_cast<double>(regular_ns + ends_ns) >= part * static_cast<double>(to_ns - from_ns);
 }
 
-Marks MarksOf(const std::vector<const Met*>& kind, int64_t period_ns, bool is_proven) {
-  Marks marks{{}, period_ns, is_proven};
+Marks Proven(const std::vector<const Met*>& kind, int64_t period_ns) {
+  Marks marks{{}, period_ns, true};
   for (const Met* one : kind) marks.ends_ns.push_back(one->end_ns);
   return marks;
 }
@@ -190,7 +189,7 @@ Marks ByNumber(const std::vector<const Met*>& kind, int64_t from_ns, int64_t to_
   if (usual_ns.size() < JobSteps::kFewest) return {};
   const int64_t period_ns = LowerMedian(std::move(usual_ns));
   if (!Covers(kNearlyAll, kind, regular_ns, period_ns, from_ns, to_ns)) return {};
-  return MarksOf(kind, period_ns, true);
+  return Proven(kind, period_ns);
 }
 
 // A kind that comes again after about the same time, or number: it may stand still for a while.
@@ -204,7 +203,7 @@ Marks ByTimeOrNumber(const std::vector<const Met*>& kind, int64_t to_ns) {
     if ((usual > 1 && IsRegular(rest, usual)) || (2 * rest.ns >= middle_ns && rest.ns <= 2 * middle_ns))
       regular_ns += rest.ns;
   if (!Covers(kMost, kind, regular_ns, middle_ns, kind.front()->end_ns, to_ns)) return {};
-  return MarksOf(kind, middle_ns, true);
+  return Proven(kind, middle_ns);
 }
 
 // The kind that comes again soonest: what all do in a step, not what they do in each tenth. Of those that come again
@@ -297,28 +296,43 @@ bool MayComeAgain(const OfKind& kind, int64_t from_ns, int64_t to_ns) {
   return kind.all.size() < kOften && to_ns - before_ns <= 2 * longest_ns;
 }
 
-// Where parameters are sharded, `soonest` comes again with each step or microbatch; none: all may with each layer. None
-// is returned where steps aren't known.
-std::optional<Marks> StepsOfSharded(Marks soonest, const Communicators& communicators, int64_t from_ns, int64_t to_ns) {
-  constexpr double kApart = 1.5;
-  const auto own_ns = static_cast<double>(soonest.period_ns);
-  Marks rarer;
-  bool may_be = false;
+// Kinds that carry next to nothing, in whichever communicator, and come again.
+struct LightOnes {
+  std::vector<Marks> known;
+  bool may_be_more = false;
+};
+
+LightOnes LightOnesOf(const Communicators& communicators, int64_t from_ns, int64_t to_ns) {
+  LightOnes light;
   for (const auto& [communicator, own] : communicators)
     for (const auto& [key, kind] : own.kinds) {
       if (kind.carries) continue;
       Marks marks = ByTimeOrNumber(kind.all, to_ns);
-      const auto period_ns = static_cast<double>(marks.period_ns);
-      may_be = may_be || (marks.period_ns == 0 && MayComeAgain(kind, from_ns, to_ns));
-      if (marks.period_ns == 0 || (soonest.is_proven && period_ns > own_ns * double{kMicrobatches})) continue;
-      if (soonest.is_proven && period_ns < own_ns * kApart) {
-        if (period_ns > own_ns / kApart) return soonest;
-        continue;
-      }
-      if (rarer.period_ns == 0 || marks.period_ns < rarer.period_ns) rarer = std::move(marks);
+      if (marks.period_ns > 0)
+        light.known.push_back(std::move(marks));
+      else
+        light.may_be_more = light.may_be_more || MayComeAgain(kind, from_ns, to_ns);
     }
-  if (rarer.period_ns > 0) return rarer;
-  if (!soonest.is_proven || soonest.ends_ns.size() < kMicrobatches || may_be) return std::nullopt;
+  return light;
+}
+
+// Where parameters are sharded, `soonest` comes again with each step or microbatch; none: all may with each layer. None
+// is returned where steps aren't known.
+std::optional<Marks> StepsOfSharded(Marks soonest, const LightOnes& light) {
+  constexpr double kApart = 1.5;
+  const auto own_ns = static_cast<double>(soonest.period_ns);
+  const Marks* rarer = nullptr;
+  for (const Marks& marks : light.known) {
+    const auto period_ns = static_cast<double>(marks.period_ns);
+    if (soonest.is_proven && period_ns > own_ns * double{kMicrobatches}) continue;
+    if (soonest.is_proven && period_ns < own_ns * kApart) {
+      if (period_ns > own_ns / kApart) return soonest;
+      continue;
+    }
+    if (rarer == nullptr || marks.period_ns < rarer->period_ns) rarer = &marks;
+  }
+  if (rarer != nullptr) return *rarer;
+  if (!soonest.is_proven || soonest.ends_ns.size() < kMicrobatches || light.may_be_more) return std::nullopt;
   return soonest;
 }
 
@@ -361,10 +375,14 @@ bool IsBetter(const OfOne& one, const OfOne& other) {
 
 }  // namespace
 
-Moves MovesOf(std::string_view function) {
-  const std::string lower = absl::AsciiStrToLower(std::string(function));
-  if (absl::StrContains(lower, "scatter")) return Moves::kScatters;
-  return absl::StrContains(lower, "gather") ? Moves::kGathers : Moves::kOther;
+std::vector<Moves> MovesOf(const std::vector<std::string>& functions) {
+  std::vector<Moves> moves;
+  for (const std::string& function : functions) {
+    const std::string lower = absl::AsciiStrToLower(function);
+    const bool scatters = absl::StrContains(lower, "scatter"), gathers = absl::StrContains(lower, "gather");
+    moves.push_back(scatters ? Moves::kScatters : gathers ? Moves::kGathers : Moves::kOther);
+  }
+  return moves;
 }
 
 JobSteps FindJobSteps(std::vector<Met> all) {
@@ -381,11 +399,13 @@ JobSteps FindJobSteps(std::vector<Met> all) {
     proven_ns = std::max(proven_ns, carrying.back().marks.period_ns);
   }
   const Pauses pauses(all, from_ns, proven_ns);
+  std::optional<LightOnes> light;         // only where parameters are sharded
   const OfOne* best = &carrying.front();  // there is one, as one carries most
   for (OfOne& one : carrying) {
     Marks& marks = one.marks;
     if (IsSharded(*one.communicator)) {
-      std::optional<Marks> steps = StepsOfSharded(std::move(marks), communicators, from_ns, to_ns);
+      if (!light) light = LightOnesOf(communicators, from_ns, to_ns);
+      std::optional<Marks> steps = StepsOfSharded(std::move(marks), *light);
       if (!steps) return {.ends_ns = {from_ns}};
       marks = *std::move(steps);
     }

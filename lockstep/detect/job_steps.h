@@ -6,15 +6,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 namespace lockstep::detect {
 
 enum class Moves : uint8_t { kOther, kGathers, kScatters };
 
-// Of a function by its name, however that is spelt: "all_gather", "ReduceScatter".
-Moves MovesOf(std::string_view function);
+// Of functions by their names, however these are spelt: "all_gather", "ReduceScatter".
+std::vector<Moves> MovesOf(const std::vector<std::string>& functions);
 
 // A collective, as one of those that took part, or all, saw it end.
 struct Met {

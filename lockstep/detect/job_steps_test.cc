@@ -8,6 +8,7 @@
 namespace lockstep::detect {
 namespace {
 
+using testing::Each;
 using testing::ElementsAre;
 
 // Steps of 100: tokens are exchanged forty times in each, gradients reduced in a burst at its end.
@@ -186,11 +187,9 @@ TEST(JobSteps, AreNotWhatLiesBetweenLossesOfMicrobatches) {
 }
 
 TEST(JobSteps, AreToldByWhatFunctionsAreNamed) {
-  for (const char* name : {"all_gather", "AllGather", "_all_gather_base", "allgather"})
-    EXPECT_EQ(MovesOf(name), Moves::kGathers) << name;
-  for (const char* name : {"reduce_scatter", "ReduceScatter", "_reduce_scatter_base"})
-    EXPECT_EQ(MovesOf(name), Moves::kScatters) << name;
-  EXPECT_EQ(MovesOf("all_reduce"), Moves::kOther);
+  EXPECT_THAT(MovesOf({"all_gather", "AllGather", "_all_gather_base", "allgather"}), Each(Moves::kGathers));
+  EXPECT_THAT(MovesOf({"reduce_scatter", "ReduceScatter", "_reduce_scatter_base"}), Each(Moves::kScatters));
+  EXPECT_THAT(MovesOf({"all_reduce"}), ElementsAre(Moves::kOther));
 }
 
 // All parameters are broadcast at the start, and gathered for a checkpoint in each tenth step.

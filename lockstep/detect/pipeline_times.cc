@@ -13,8 +13,6 @@ namespace {
 using trace::CommOp;
 using trace::Direction;
 
-constexpr int64_t kHeldUpNs = 50'000;  // less is no wait for anybody
-
 // Calls `add` with the part of a time that lies in each step.
 template <typename Add>
 void Split(int64_t from_ns, int64_t to_ns, const std::vector<int64_t>& ends_ns, const Add& add) {
@@ -36,10 +34,10 @@ bool IsWithin(const CommOp& op, int64_t from_ns, int64_t to_ns) { return EndOf(o
 
 PipelineTimes::PipelineTimes(const trace::CommLog& log, const Lanes& lanes, std::vector<int> ranks)
     : log_(log), lanes_(lanes), ranks_(std::move(ranks)), waits_(ranks_.size()) {
-  Learn(lanes);
+  Learn();
   LearnMeetings();
   for (std::vector<Waiting>& own : waits_) std::ranges::sort(own, {}, &Waiting::end_ns);
-  Bound(lanes);
+  Bound();
 }
 
 bool PipelineTimes::IsOne(int rank) const { return std::ranges::binary_search(ranks_, rank); }
@@ -47,8 +45,8 @@ size_t PipelineTimes::IndexOf(int rank) const {
   return static_cast<size_t>(std::ranges::lower_bound(ranks_, rank) - ranks_.begin());
 }
 
-void PipelineTimes::Learn(const Lanes& lanes) {
-  for (const auto& [ends, lane] : lanes) {
+void PipelineTimes::Learn() {
+  for (const auto& [ends, lane] : lanes_) {
     for (const auto* ops : {&lane.sends, &lane.receives})
       for (const CommOp* op : *ops)
         if (IsOne(op->rank)) waits_[IndexOf(op->rank)].push_back({EndOf(*op) - op->held_up_ns, EndOf(*op), op});
@@ -81,10 +79,10 @@ void PipelineTimes::LearnMeetings() {
 
 // Of ways that are used often: where only the newest messages of each are told, nothing is known before. Where some of
 // a rank's are overwritten, they are so alike.
-void PipelineTimes::Bound(const Lanes& lanes) {
+void PipelineTimes::Bound() {
   constexpr size_t kOften = 4;  // at least this part of those of the way that is used most
   std::vector<std::vector<std::pair<size_t, int64_t>>> ways(ranks_.size());  // of each: how many, and the first
-  for (const auto& [ends, lane] : lanes)
+  for (const auto& [ends, lane] : lanes_)
     for (const auto* ops : {&lane.sends, &lane.receives})
       if (!ops->empty() && IsOne(ops->front()->rank))
         ways[IndexOf(ops->front()->rank)].emplace_back(ops->size(), ops->front()->created_ns);

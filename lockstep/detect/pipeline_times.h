@@ -39,9 +39,9 @@ class PipelineTimes {
     const trace::CommOp* op;
   };
 
-  void Learn(const Lanes& lanes);
+  void Learn();
   void LearnMeetings();
-  void Bound(const Lanes& lanes);
+  void Bound();
   size_t IndexOf(int rank) const;
   bool IsOne(int rank) const;
 

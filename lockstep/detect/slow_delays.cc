@@ -116,10 +116,9 @@ bool AddWireAlone(const trace::CommLog& log, const Rounds& rounds, Collected& de
 // Sends outside of collectives of which both ends are told (gloo). When a message was there is known only where
 // somebody was waiting for it then.
 void AddAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays) {
-  constexpr int64_t kHeldUp = 50'000;
   for (const auto& [ends, lane] : LanesOf(log, rounds.end_ns))
     for (const auto& [send, receive] : PairsOf(lane)) {
-      if (receive->held_up_ns < kHeldUp) continue;
+      if (receive->held_up_ns < kHeldUpNs) continue;
       const auto took =
           static_cast<double>(std::max<int64_t>(0, EndOf(*receive) - std::max(send->created_ns, receive->created_ns)));
       const MessageClass alike{MagnitudeOf(send->bytes), MessageClass::Measure::kAlone};

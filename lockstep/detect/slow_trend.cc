@@ -35,14 +35,14 @@ int64_t RestNs(const Beat& beat) {
 
 // As one of its ranks launched its collectives.
 JobSteps StepsOf(const trace::CommLog& log) {
+  const std::vector<Moves> moves = MovesOf(log.functions);
   std::vector<Met> all;
   int rank = -1;
   for (const trace::CommOp& op : log.ops) {
     if (!IsLaunch(op)) continue;
     if (rank < 0) rank = op.rank;
     if (op.rank == rank)
-      all.push_back(
-          {op.communicator, op.sequence, op.function, MovesOf(log.functions[op.function]), op.created_ns, op.bytes});
+      all.push_back({op.communicator, op.sequence, op.function, moves[op.function], op.created_ns, op.bytes});
   }
   return FindJobSteps(std::move(all));
 }

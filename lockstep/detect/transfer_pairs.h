@@ -18,6 +18,8 @@ struct Lane {
 };
 using Lanes = std::map<std::tuple<uint32_t, int, int>, Lane>;  // by communicator, sender and receiver
 
+inline constexpr int64_t kHeldUpNs = 50'000;  // less is no wait for anybody
+
 inline int64_t EndOf(const trace::CommOp& op) { return op.created_ns + op.duration_ns; }
 
 // Of those that ended by then and tell how long their rank waited for them. `log` must outlive it.

@@ -64,16 +64,12 @@ bool TrailFile::IsElsewhere() const {
   return strncmp(trail_->origin.host, here.data(), here.size()) != 0;
 }
 
-bool TrailFile::IsAlive() const {
+TrailFile::State TrailFile::ProcessState() const {
   const auto pid = static_cast<pid_t>(trail_->origin.pid);
-  if (pid <= 0 || IsElsewhere() || (kill(pid, 0) != 0 && errno != EPERM)) return false;
+  if (pid <= 0 || IsElsewhere() || (kill(pid, 0) != 0 && errno != EPERM)) return State::kGone;
   const char state = StateOf(pid);
-  return state != 'Z' && state != 'X';  // ended, and nobody has asked how
-}
-
-bool TrailFile::IsStopped() const {
-  const auto pid = static_cast<pid_t>(trail_->origin.pid);
-  return pid > 0 && !IsElsewhere() && StateOf(pid) == 'T';
+  if (state == 'Z' || state == 'X') return State::kGone;  // ended, and nobody has asked how
+  return state == 'T' ? State::kStopped : State::kRuns;
 }
 
 std::pair<uint32_t, std::string> TrailSnapshot::owner() const {
@@ -105,8 +101,9 @@ TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at) {
   snapshot.no_cell = trail.no_cell;
   snapshot.no_op = trail.no_op;
   snapshot.libraries = trail.libraries;
-  snapshot.alive = file.IsAlive();
-  snapshot.stopped = file.IsStopped();
+  const TrailFile::State state = file.ProcessState();
+  snapshot.alive = state != TrailFile::State::kGone;
+  snapshot.stopped = state == TrailFile::State::kStopped;
   snapshot.elsewhere = file.IsElsewhere();
   snapshot.taken_ns = SystemClock().Now().value;
   return snapshot;

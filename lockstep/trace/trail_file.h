@@ -18,10 +18,10 @@ class TrailFile {
 
   const ls_trail& operator*() const { return *trail_; }
   const ls_trail* operator->() const { return trail_; }
-  // Whether its process is still there, on this machine.
-  bool IsAlive() const;
-  // Whether a signal has stopped it (state T).
-  bool IsStopped() const;
+  // Of its process, on this machine: gone also if it ran on another one. A signal has stopped it: state T.
+  enum class State { kGone, kRuns, kStopped };
+  State ProcessState() const;
+  bool IsAlive() const { return ProcessState() != State::kGone; }
   // Whether its process ran on another machine, or in another container: nobody here knows whether it still does.
   bool IsElsewhere() const;
 
