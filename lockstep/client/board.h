@@ -63,7 +63,7 @@ struct ls_rank_block {
   ls_atomic_i64 attempted_step; /* last step for which this rank took or skipped a checkpoint, in `epoch` */
   ls_atomic_u64 loss_bits;      /* the bits of a double; NaN = not given */
   ls_atomic_u64 copies, skipped,
-      torn; /* checkpoints taken, skipped (the newer slot was not yet committed), spoilt by a late write */
+      torn; /* checkpoints taken, skipped (the newer slot was not yet committed, or the loss is no number), spoilt by a late write */
   ls_atomic_u64 blocked_ns; /* time step() and optimizer.step waited for copies, summed */
   ls_atomic_u64 dropped;    /* records dropped because a ring was full */
   uint64_t life[8];         /* a robust mutex, held by the thread that joined: life.h */

@@ -296,6 +296,29 @@ TEST_F(Client, NoThreadWaitsForTheNextSave) {
   }
 }
 
+TEST_F(Client, WhatWasSavedBeforeTheLossBecameNoNumberIsNotGivenUp) {
+  Join();
+  ls_buffers(client_, 200'000);
+  ls_loop_begin(client_, -1);
+  const auto step = [this](int64_t number, double loss) {
+    ls_step(client_, number, loss);
+    const int result = Save(number);
+    ls_save_wait(client_);
+    return result;
+  };
+  const auto held = [this] { return std::set<int64_t>{block().slot[0].step, block().slot[1].step}; };
+  EXPECT_EQ(step(0, INFINITY), LS_OK);  // nothing was finite before, so nothing from before is better
+  EXPECT_EQ(step(1, 0.5), LS_OK);
+  EXPECT_EQ(step(2, 0.5), LS_OK);
+  EXPECT_EQ(step(3, INFINITY), LS_SKIPPED);
+  EXPECT_EQ(step(4, NAN), LS_SKIPPED);  // none told: as at the step before
+  EXPECT_EQ(block().skipped, 2);
+  EXPECT_THAT(held(), testing::ElementsAre(1, 2));
+  EXPECT_EQ(step(5, 0.5), LS_OK);
+  EXPECT_EQ(step(6, NAN), LS_OK);
+  EXPECT_THAT(held(), testing::ElementsAre(5, 6));
+}
+
 TEST_F(Client, AStateOfAnotherStepIsNotRestored) {
   Join();
   ls_buffers(client_, 200'000);

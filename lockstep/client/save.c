@@ -105,7 +105,7 @@ static int skip(struct ls_client* c, int64_t step) {
 
 static int open_save(struct ls_client* c, int64_t step) {
   if (ls_slot_capacity(c) == 0) return ls_fail(LS_REFUSED, "ls_buffers() comes before ls_save_begin()");
-  const int slot = ls_slot_choose(c->board, c->index, c->epoch, step);
+  const int slot = ls_loss_is_bad(c) ? -1 : ls_slot_choose(c->board, c->index, c->epoch, step);
   if (slot < 0) return skip(c, step);
   ls_slot_open(&c->block->slot[slot], c->epoch, step, c->world_size);
   ls_attempted(c->block, step);

@@ -14,6 +14,10 @@
 #include "lockstep/client/starter.h"
 #include "lockstep/record/clock.h"
 
+/* Whoever is to act on a loss that is no number has done so by then; beyond, somebody wants the job to go on. */
+static const int64_t kHeldNs = 60 * INT64_C(1000000000);
+enum { kHeldSteps = 16 };
+
 static char last_error[512];
 static struct ls_client* current; /* the one of this process, or of the parent it was forked from */
 
@@ -233,14 +237,23 @@ void ls_mark(struct ls_client* c, int part) {
   c->forwards += part == LS_PART_FORWARD;
 }
 
-static void tell_loss(struct ls_rank_block* block, int64_t step, double loss) {
+static void tell_loss(struct ls_client* c, int64_t step, double loss, int64_t now) {
+  struct ls_rank_block* block = c->block;
   uint64_t loss_bits;
   memcpy(&loss_bits, &loss, sizeof loss_bits);
   if (__builtin_isfinite(loss)) {
     __atomic_store_n(&block->newest_finite, step + 1, __ATOMIC_RELAXED);
     if (block->first_finite == 0) __atomic_store_n(&block->first_finite, step + 1, __ATOMIC_RELAXED);
+    c->bad_steps = 0;
+  } else if (block->first_finite != 0 && (c->bad_steps > 0 || __builtin_isinf(loss))) { /* NaN: none was told */
+    if (c->bad_steps++ == 0) c->bad_since_ns = now;
   }
   __atomic_store_n(&block->loss_bits, loss_bits, __ATOMIC_RELAXED);
+}
+
+bool ls_loss_is_bad(const struct ls_client* c) {
+  if (c->bad_steps == 0) return false;
+  return c->bad_steps <= kHeldSteps || ls_now_ns() - c->bad_since_ns < kHeldNs;
 }
 
 void ls_step(struct ls_client* c, int64_t step, double loss) {
@@ -253,7 +266,7 @@ void ls_step(struct ls_client* c, int64_t step, double loss) {
     __atomic_store_n(&block->loop_begin_ns, now, __ATOMIC_RELAXED);
   else
     __atomic_fetch_add(&block->steps, 1, __ATOMIC_RELAXED);
-  tell_loss(block, step, loss);
+  tell_loss(c, step, loss, now);
   __atomic_store_n(&block->step_time_ns, duration, __ATOMIC_RELAXED);
   __atomic_store_n(&block->step_end_ns, now, __ATOMIC_RELAXED);
   __atomic_store_n(&block->step, step, __ATOMIC_RELEASE);

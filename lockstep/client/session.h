@@ -92,6 +92,8 @@ struct ls_client {
   int64_t mark_ns;
   int64_t part_ns[LS_PARTS]; /* of the step that runs */
   uint32_t forwards;
+  int64_t bad_steps; /* since its loss was a finite number last; 0: it is one, or none was ever told */
+  int64_t bad_since_ns;
 };
 
 /* Remembers the text and returns `result`. */
@@ -101,6 +103,8 @@ int64_t ls_now_ns(void); /* CLOCK_BOOTTIME */
 bool ls_is_joined(const struct ls_client*);
 /* False: another epoch is current, and this process must not write any more. */
 bool ls_is_current(const struct ls_client*);
+/* The state is worth nothing, as far as its loss tells: what the slots hold from before is not to be given up for it. */
+bool ls_loss_is_bad(const struct ls_client*);
 /* The time since then, which it has added. */
 int64_t ls_add_blocked(struct ls_client*, int64_t since_ns);
 void ls_count(ls_atomic_u64* counter); /* one writer */
