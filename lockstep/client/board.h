@@ -62,12 +62,12 @@ struct ls_rank_block {
   ls_atomic_i64 loop_begin_ns;  /* when restore() returned (or the first step() was seen): the training loop begins */
   ls_atomic_i64 attempted_step; /* last step for which this rank took or skipped a checkpoint, in `epoch` */
   ls_atomic_u64 loss_bits;      /* the bits of a double; NaN = not given */
-  ls_atomic_u64 copies, skipped,
-      torn; /* checkpoints taken, skipped (the newer slot was not yet committed, or the loss is no number), spoilt by a late write */
-  ls_atomic_u64 blocked_ns; /* time step() and optimizer.step waited for copies, summed */
-  ls_atomic_u64 dropped;    /* records dropped because a ring was full */
-  uint64_t life[8];         /* a robust mutex, held by the thread that joined: life.h */
-  ls_atomic_i64 steps;      /* finished since loop_begin_ns: (step_end_ns - loop_begin_ns) / steps is their mean time */
+  ls_atomic_u64 copies, skipped, torn; /* checkpoints taken, skipped (the newer slot was not yet committed, or the loss
+                                          is no number), spoilt by a late write */
+  ls_atomic_u64 blocked_ns;            /* time step() and optimizer.step waited for copies, summed */
+  ls_atomic_u64 dropped;               /* records dropped because a ring was full */
+  uint64_t life[8];                    /* a robust mutex, held by the thread that joined: life.h */
+  ls_atomic_i64 steps; /* finished since loop_begin_ns: (step_end_ns - loop_begin_ns) / steps is their mean time */
   ls_atomic_u64 other_worlds; /* enum ls_other_worlds: what the script says of its state in a world of another size */
   /* Steps whose loss was a finite number, and 1: the first of `epoch`, and the newest; 0: none. */
   ls_atomic_i64 first_finite, newest_finite;

@@ -103,7 +103,8 @@ int64_t ls_now_ns(void); /* CLOCK_BOOTTIME */
 bool ls_is_joined(const struct ls_client*);
 /* False: another epoch is current, and this process must not write any more. */
 bool ls_is_current(const struct ls_client*);
-/* The state is worth nothing, as far as its loss tells: what the slots hold from before is not to be given up for it. */
+/* The state is worth nothing, as far as its loss tells: what the slots hold from before is not to be given up for it.
+ */
 bool ls_loss_is_bad(const struct ls_client*);
 /* The time since then, which it has added. */
 int64_t ls_add_blocked(struct ls_client*, int64_t since_ns);

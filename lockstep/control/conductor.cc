@@ -10,7 +10,7 @@
 namespace lockstep::control {
 namespace {
 
-constexpr Seconds kStillAdvances{10};
+constexpr Seconds kStillAdvances{10};  // a job of short steps
 constexpr Seconds kStepIsHeard{1};
 constexpr Seconds kToBecomeWhole{15};  // an agent counts checkpoints without a copy if nobody has kept one for 10 s
 constexpr Seconds kToCatchUp{4};       // agents that gave up this process while it was stopped come anew, and say all
@@ -512,14 +512,24 @@ std::optional<int> Conductor::WhoHoldsTheJobUp() const {
   return found;
 }
 
-// While the others step, the ranks of a node that is away step with them: only its agent is. Of a job that is only
+// While the others step, or have not had the time for a step, the ranks of a node that is away may step with them: only
+// its agent is, until its starter ends them.
+Seconds Conductor::StillAdvances() const {
+  Seconds longest;
+  for (const Node& node : nodes_)
+    for (const RankStatus& rank : node.observed.ranks) longest = std::max(longest, rank.step_time);
+  return std::clamp(longest * 2, kStillAdvances, kWithoutAgent);
+}
+
+// Nor is it looked who stands while who was lost first is weighed against what is heard since. Of a job that is only
 // observed, the user's stop alone waits for those that are gone. Beside one for which the job stands and another
 // machine is awaited, those may go, and be awaited, that were lost then, too. Of a job that ends, steps that are done
 // in the grace are no reason to wait.
 void Conductor::LookForTheGone(Nanos now) {
   const bool ends = state_.mode == Mode::kFinishing;
-  const bool goes_on = now - advanced_at_ < ToNanos(kStillAdvances) || state_.spec.observe_only;
-  if (lost_ == 0 || (goes_on && !ends)) return;
+  if (lost_ == 0 || AwaitsCulprit(state_)) return;
+  const bool goes_on = now - advanced_at_ < ToNanos(StillAdvances()) || state_.spec.observe_only;
+  if (goes_on && !ends) return;
   const auto is_due = [&](int node) {
     return Of(node).standing == Standing::kLost && now >= GoneAt(state_, node, Of(node).since);
   };

@@ -145,6 +145,7 @@ class Conductor {
   void LoseTheStuck();
   void SayWhoStayedAway(Nanos now);
   void SayLost(int node);
+  Seconds StillAdvances() const;
   void LookForTheGone(Nanos now);
   std::optional<int> WhoHoldsTheJobUp() const;
   Nanos AgentLostAt(int node) const { return AgentLostSince(state_, node, Of(node).since); }

@@ -130,6 +130,24 @@ TEST_F(TwoNodes, AStopWaitsForNobodyWhosePlaceWasToBeGivenAway) {
   EXPECT_EQ(state().mode, Mode::kFinished);
 }
 
+// An agent is away, and its ranks train on.
+TEST_F(TwoNodes, OfAJobOfLongStepsNobodyIsEvictedBetweenTwoOfThem) {
+  Run();
+  conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+  Observed observed;
+  observed.ranks = {{RankId(0), 7, "running", 3, Seconds{20}}};
+  Say(0, observed);
+  Samples samples;
+  samples.progress = {3, clock_.Now()};
+  AllSay(samples);
+  conductor_.Lost(1, "its connection was lost");
+  for (int i = 0; i < 35; ++i) Pass(Seconds{1});
+  EXPECT_TRUE(state().evictions.empty()) << "a step takes 20 s";
+  for (int i = 0; i < 6; ++i) Pass(Seconds{1});
+  ASSERT_EQ(state().evictions.size(), 1u) << "two have not come";
+  EXPECT_EQ(state().evictions[0].node.name, "b");
+}
+
 // The agent of the node that leads hands its socket to its tests as soon as it is told, and says where it listens next.
 TEST_F(TwoNodes, AreToldTheSameRingThoughOneBeginsAtOnce) {
   Run();

@@ -246,6 +246,8 @@ bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time
 inline constexpr Seconds kUntilUnseen{60};
 bool TrainsUnseen(const State& state, Nanos now);
 
+// Ranks have lost connections, and what is behind that is waited for: SecondaryGraceOver ends it.
+bool AwaitsCulprit(const State& state);
 // Since when its agent is out of reach, whoever led then; `otherwise`, if nobody has said that it is.
 Nanos AgentLostSince(const State& state, int node, Nanos otherwise);
 // When a node whose agent is out of reach since then counts as gone, if the job stands. Until then it may come back

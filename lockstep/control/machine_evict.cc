@@ -15,6 +15,8 @@ using incident::Finding;
 
 // What has not come back by then has no workers to bring: its starter has ended them.
 constexpr Seconds kAgentLimit{kWithoutAgent + Seconds{5}};
+// Since a fault was noticed: by then the silence of a machine is noticed, too, that went down with it.
+constexpr Seconds kUntilSilent{5};
 // Where another machine can take its place, a node need not come back. Longer than a link that is cut for some seconds.
 constexpr Seconds kReplaceableLimit{10};
 // Nor need it where a stop was asked for; of whose grace this leaves most to what is still to go to disk.
@@ -321,6 +323,11 @@ void AwaitLost(Turn& turn) {
 }
 
 std::optional<int> LostReplaceable(const State& state) { return NearestToTheFault(state, AllLostReplaceable(state)); }
+
+bool MayBeAnother(const State& state, int node) {
+  const bool fits = EndNear(AgentLoss(state, node).since, state.fault.since);
+  return !fits && state.now - state.fault.noticed < ToNanos(kUntilSilent);
+}
 
 void LoseLostNode(Turn& turn, int node) {
   const State& state = turn.state;

@@ -183,6 +183,23 @@ TEST(Standby, TakesThePlaceThatWasLostNearestToTheLostConnections) {
   }
 }
 
+// Agent b has been away for long; then the machine of c falls silent, which is noticed 4 s later.
+TEST(Standby, WaitsForTheSilenceOfAnotherWhereTheOnlyOneLostWasSoLongBefore) {
+  JobSpec spec;
+  spec.standbys = 1;
+  for (const bool c_falls_silent : {true, false}) {
+    Scenario job = OfNodes({"a", "b", "c"}, spec);
+    job.Hear(12, StandbyCame{{"s", 2, "s's"}});
+    job.Hear(13, AgentLost{1, "b", "its connection was lost", At(13)});
+    job.Hear(30, LostPeer(1, 0, Step(12, 29), 30));
+    for (const double at : {31, 32, 33, 34})
+      EXPECT_EQ(job.Hear(at, SecondaryGraceOver{EpochId(1)}), "wait 1 s for a culprit");
+    if (c_falls_silent) job.Hear(34.1, AgentLost{2, "c", "nothing heard for 4 s", At(30)});
+    EXPECT_THAT(job.Hear(35, SecondaryGraceOver{EpochId(1)}), testing::HasSubstr(c_falls_silent ? "seat 2" : "seat 1"));
+    ASSERT_EQ(job.state.evictions.size(), 1u);
+  }
+}
+
 // Agent b was killed, and then agent c; 60 s after the first its starter ends its ranks, while those of c run on.
 TEST(Standby, TakesThePlaceWhoseRanksWereEndedByTheirStarter) {
   JobSpec spec;

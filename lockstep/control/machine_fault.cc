@@ -334,8 +334,6 @@ void OnFailure(Turn& turn, const RankExited& event) {
   LeadWith(turn, std::move(finding));
 }
 
-bool AwaitsCulprit(const State& state) { return state.mode == Mode::kConfirming && !state.fault.keeping_stacks; }
-
 bool IsLive(Mode mode) {
   return mode == Mode::kSpawning || mode == Mode::kStarting || mode == Mode::kRunning || mode == Mode::kConfirming;
 }
@@ -417,6 +415,8 @@ bool IsOnlyNamed(const State& state, const Finding& finding) {
 }
 
 }  // namespace
+
+bool AwaitsCulprit(const State& state) { return state.mode == Mode::kConfirming && !state.fault.keeping_stacks; }
 
 bool AlreadySaid(const State& state, const Finding& finding) {
   const auto& findings = state.incidents[*state.open].findings;
@@ -538,7 +538,8 @@ void On(Turn& turn, const StacksKept& event) {
 
 void On(Turn& turn, const SecondaryGraceOver&) {
   if (!AwaitsCulprit(turn.state)) return Ignore(turn);
-  if (const std::optional<int> node = LostReplaceable(turn.state)) return LoseLostNode(turn, *node);
+  if (const std::optional<int> node = LostReplaceable(turn.state))
+    return MayBeAnother(turn.state, *node) ? Ask(turn) : LoseLostNode(turn, *node);
   LeadWithFirstLoss(turn);
   AwaitLost(turn);
 }

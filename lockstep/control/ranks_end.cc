@@ -19,6 +19,8 @@ bool AreEndedByStarter(Nanos lost, Nanos when) {
 
 Nanos RanksEnd(Nanos lost, Nanos when) { return AreEndedByStarter(lost, when) ? lost + ToNanos(kWithoutAgent) : lost; }
 
+bool EndNear(Nanos lost, Nanos when) { return Apart(RanksEnd(lost, when), when) < ToNanos(kNear); }
+
 std::string WhyChosen(const std::vector<std::string>& among, Nanos lost, Nanos when, const std::string& what) {
   if (among.size() < 2) return "";
   if (!AreEndedByStarter(lost, when))

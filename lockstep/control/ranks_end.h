@@ -18,6 +18,8 @@ inline constexpr Seconds kWithoutAgent{60};
 constexpr Nanos Apart(Nanos one, Nanos other) { return one < other ? other - one : one - other; }
 // On a node whose agent is lost since then, if it is the cause of what happened at `when`.
 Nanos RanksEnd(Nanos lost, Nanos when);
+// It may be: what others notice of the end of ranks comes within a long step of it.
+bool EndNear(Nanos lost, Nanos when);
 
 // Why a node was taken for that cause: "; of the nodes whose agents are out of reach (b, c) it was lost nearest to when
 // the job stood"; empty: there is no other one.

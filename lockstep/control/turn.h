@@ -89,6 +89,8 @@ void NoteRoom(Turn& turn);
 // A node whose agent is out of reach, and which a standby could replace. Of several the one that was lost nearest to
 // when connections were: another agent may be away for a reason of its own, while its ranks train on.
 std::optional<int> LostReplaceable(const State& state);
+// That one was lost long before: a machine that fell silent just now may be behind it, and isn't known to be lost yet.
+bool MayBeAnother(const State& state, int node);
 // Neither it nor its ranks are in reach: the standby takes its place.
 void LoseLostNode(Turn& turn, int node);
 // Of a job that is being stopped, those nodes are awaited that are out of reach: others may come in their place.
