@@ -11,7 +11,6 @@ namespace lockstep::control {
 namespace {
 
 constexpr Seconds kStillAdvances{10};  // a job of short steps
-constexpr Seconds kStepIsHeard{1};
 constexpr Seconds kToBecomeWhole{15};  // an agent counts checkpoints without a copy if nobody has kept one for 10 s
 constexpr Seconds kToCatchUp{4};       // agents that gave up this process while it was stopped come anew, and say all
 
@@ -20,9 +19,6 @@ bool HadItsAgents(const State& state) {
   const bool begins = state.mode == Mode::kLoading || state.mode == Mode::kSpawning;
   return !begins || state.restarts > 0;
 }
-
-// The ranks of a node that was lost then have stepped with the others since, and were not ended since.
-bool WentOn(Nanos lost, Nanos advanced) { return advanced - RanksEnd(lost, advanced) > ToNanos(kStepIsHeard); }
 
 // A standby is there that is fit to take a place, or may be so now.
 bool OffersStandby(const EventBody& body) {
@@ -179,12 +175,12 @@ void Conductor::TellPending(int node, const Command& command) {
   if (state_.mode == Mode::kFinishing && !fleet_->HasStopped(node)) Carry(*wait);
 }
 
-void Conductor::Lost(int node, const std::string& why) {
+void Conductor::Lost(int node, const std::string& why, Seconds silence) {
   if (!Attends(node) && !Of(node).left_us) return;
   Put(node, Standing::kLost, clock_.Now());
   fleet_->Away(node);
   if (state_.mode == Mode::kFinished) GiveUpPart(node);
-  Handle(AgentLost{node, NameOf(node), why, clock_.Now()});
+  Handle(AgentLost{node, NameOf(node), why, clock_.Now() - ToNanos(silence), silence > Seconds{}});
 }
 
 void Conductor::LeftUs(int node) {
@@ -501,7 +497,7 @@ Nanos Conductor::GoneBy() const {
 std::optional<int> Conductor::WhoHoldsTheJobUp() const {
   if (state_.mode != Mode::kRunning) return std::nullopt;
   const auto order = [&](int node) {
-    const Nanos lost = AgentLostAt(node);
+    const Unheard lost = UnheardSince(node);
     return std::pair(WentOn(lost, advanced_at_), Apart(RanksEnd(lost, advanced_at_), advanced_at_));
   };
   std::optional<int> found;
@@ -537,7 +533,7 @@ void Conductor::LookForTheGone(Nanos now) {
   if (first && is_due(*first)) return TakeForGone(*first, now);
   if (first && !state_.awaited.contains(*first)) return;
   for (int node = 0; node < nodes(); ++node)
-    if (is_due(node) && !(first && WentOn(AgentLostAt(node), advanced_at_))) TakeForGone(node, now);
+    if (is_due(node) && !(first && WentOn(UnheardSince(node), advanced_at_))) TakeForGone(node, now);
 }
 
 void Conductor::TakeForGone(int node, Nanos now) {
@@ -552,7 +548,7 @@ void Conductor::TakeForGone(int node, Nanos now) {
     why += fmt::format("; nor of node {}", fmt::join(others, ", "));
   } else if (holds_up) {
     others.insert(others.begin(), NameOf(node));
-    why += WhyChosen(others, AgentLostAt(node), advanced_at_, "the job stood");
+    why += WhyChosen(others, UnheardSince(node), advanced_at_, "the job stood");
   }
   Handle(AgentGone{node, why, true});
   if (state_.spec.nodes != before) return;  // this number may be another one's now

@@ -42,8 +42,8 @@ class Conductor {
   void Begin(const std::vector<Command>& commands, const Conductor* before = nullptr);
 
   void Hear(int node, const Said& said);
-  // Its agent is out of reach.
-  void Lost(int node, const std::string& why);
+  // Its agent is out of reach: nothing was heard of it for so long, or, without silence, its connection was closed.
+  void Lost(int node, const std::string& why, Seconds silence = {});
   // The same, but it gave up this process, which was stopped, and comes anew soon: nobody is told. Lost, if it does
   // not.
   void LeftUs(int node);
@@ -148,7 +148,7 @@ class Conductor {
   Seconds StillAdvances() const;
   void LookForTheGone(Nanos now);
   std::optional<int> WhoHoldsTheJobUp() const;
-  Nanos AgentLostAt(int node) const { return AgentLostSince(state_, node, Of(node).since); }
+  Unheard UnheardSince(int node) const { return control::UnheardSince(state_, node, Of(node).since); }
   void TakeForGone(int node, Nanos now);
   void UpdateIfDue(Nanos now);
   void GrowIfDue(Nanos now);

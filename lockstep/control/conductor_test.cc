@@ -434,7 +434,7 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, OfSeveralThatAreLostTheOneGoesThatTheJob
   conductor_.Lost(1, "its connection was lost");
   StepFor(15);
   Pass(Seconds{4});
-  conductor_.Lost(2, "nothing was heard for 4 s");
+  conductor_.Lost(2, "nothing was heard for 4 s", Seconds{4});
   Pass(Seconds{9.9});
   EXPECT_THAT(state().evictions, IsEmpty());
   Pass(Seconds{0.2});
@@ -452,7 +452,7 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, WhoseRanksWentOnWithoutItsAgentIsNotNear
   samples.progress = {1, clock_.Now()};
   Say(0, samples);
   Pass(Seconds{4});
-  conductor_.Lost(2, "nothing was heard for 4 s");
+  conductor_.Lost(2, "nothing was heard for 4 s", Seconds{4});
   for (int i = 0; i < 11; ++i) Pass(Seconds{1});
   ASSERT_EQ(state().evictions.size(), 1u);
   EXPECT_EQ(state().evictions.front().node.name, "c");
@@ -475,13 +475,26 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, WhoseRanksWereEndedByTheirStarterGoesFir
 }
 
 // Where another machine can be asked for.
+// Agent b is cut off, and its ranks train on; then the machine of c goes down.
+TEST_F(ThreeNodesOfAStoppedCoordinator, AnAgentThatIsOnlyCutOffLosesNoStarter) {
+  conductor_.Handle(StandbyCame{{"s", 1, "s's"}});
+  conductor_.Lost(1, "nothing heard for 4 s", Seconds{4});
+  StepFor(59);
+  Pass(Seconds{4});
+  conductor_.Lost(2, "nothing heard for 4 s", Seconds{4});
+  for (int i = 0; i < 12; ++i) Pass(Seconds{1});
+  ASSERT_EQ(state().evictions.size(), 1u);
+  EXPECT_EQ(state().evictions.front().node.name, "c");
+  EXPECT_THAT(incident::Lead(state().incidents.back()).ambiguous_with, IsEmpty()) << "the ranks of b stepped on";
+}
+
 class ThreeNodesOfAScheduler : public SomeNodes {
  protected:
   ThreeNodesOfAScheduler() : SomeNodes({{"a", 1, "a's"}, {"b", 1, "b's"}, {"c", 1, "c's"}}, /*can_ask=*/true) { Run(); }
   void PassFor(int seconds) {
     for (int i = 0; i < seconds; ++i) Pass(Seconds{1});
   }
-  void Lose(int node) { conductor_.Lost(node, "nothing was heard for 4 s"); }
+  void Lose(int node) { conductor_.Lost(node, "nothing was heard for 4 s", Seconds{4}); }
   std::vector<int> Awaited() const {
     std::vector<int> nodes;
     for (const auto& [node, awaited] : state().awaited) nodes.push_back(node);
@@ -504,7 +517,7 @@ TEST_F(ThreeNodesOfAScheduler, WhoseRanksWentOnWithoutItsAgentGoesForNoStandbyTh
 }
 
 TEST_F(ThreeNodesOfAScheduler, WhoseRanksWereEndedByTheirStarterIsAwaited) {
-  Lose(1);
+  conductor_.Lost(1, "its connection was lost");
   StepFor(40);
   Lose(2);
   StepFor(20);

@@ -133,7 +133,9 @@ Json Body(const Drilled& event) {
   return json;
 }
 Json Body(const AgentLost& event) {
-  return {{"node", event.node}, {"name", event.name}, {"why", event.why}, {"since_ns", event.since.value}};
+  Json json = {{"node", event.node}, {"name", event.name}, {"why", event.why}, {"since_ns", event.since.value}};
+  if (event.silent) json["silent"] = true;
+  return json;
 }
 Json Body(const AgentBack& event) { return {{"node", event.node}}; }
 Json Body(const AgentGone& event) {
@@ -344,7 +346,8 @@ void Read(Fields& fields, Drilled& event) {
   event = {ReadEpoch(fields), fields.Text("fault"), fields.Int32("rank"), ReadOptionalFlag(fields, "withdrawn")};
 }
 void Read(Fields& fields, AgentLost& event) {
-  event = {fields.Int32("node"), fields.Text("name"), fields.Text("why"), fields.Time("since_ns")};
+  event = {fields.Int32("node"), fields.Text("name"), fields.Text("why"), fields.Time("since_ns"),
+           ReadOptionalFlag(fields, "silent")};
 }
 void Read(Fields& fields, AgentBack& event) { event = {fields.Int32("node")}; }
 void Read(Fields& fields, AgentGone& event) {

@@ -163,6 +163,7 @@ struct AgentLost {
   int node = 0;
   std::string name, why;
   Nanos since;
+  bool silent = false;  // nothing was heard of it since then; else its connection was closed
 };
 struct AgentBack {
   int node = 0;

@@ -43,6 +43,7 @@ std::vector<EventBody> AllEvents() {
           Drilled{EpochId(4), "kill", 2},
           Drilled{EpochId(4), "nan", 2, true},
           AgentLost{1, "b", "its connection was lost", {70}},
+          AgentLost{2, "c", "nothing heard for 4 s", {70}, true},
           AgentBack{1},
           AgentGone{1, "node b is lost", true},
           StandbyCame{{"s", 2, "s's token"}},
@@ -93,7 +94,7 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "env",        "step_time_s",  "can_ask",     "withdrawn",
                                            "note",       "same",         "finite",      "step",
                                            "noted",      "token",        "explains",    "takes_back",
-                                           "copy",       "entry",        "after_loss"};
+                                           "copy",       "entry",        "after_loss",  "silent"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

@@ -280,16 +280,20 @@ void On(Turn& turn, const AgentLost& event) {
   if (turn.state.lost_agents.contains(event.node) || turn.state.vacated.contains(event.node)) return Ignore(turn);
   const size_t index =
       AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, AgentName(event.name)}, event.why, event.since);
-  turn.state.lost_agents[event.node] = index;
+  turn.state.lost_agents[event.node] = {index, event.silent};
   AnnounceIncident(turn, index);
 }
 
 void On(Turn& turn, const AgentBack& event) {
   const auto lost = turn.state.lost_agents.find(event.node);
   if (lost == turn.state.lost_agents.end()) return Ignore(turn);
-  const size_t index = lost->second;
+  const size_t index = lost->second.incident;
   turn.state.lost_agents.erase(lost);
   turn.state.awaited.erase(event.node);
+  const incident::Suspect node{incident::Suspect::Kind::kNode,
+                               turn.state.spec.nodes[static_cast<size_t>(event.node)].name};
+  if (turn.state.open)
+    for (incident::Finding& finding : Open(turn.state).findings) std::erase(finding.ambiguous_with, node);
   CloseIncident(turn, index, "it is back");
 }
 
@@ -349,7 +353,7 @@ void Hear(Turn& turn, const Body& body) {
 
 absl::Status ValidateIncidents(const State& state) {
   std::set<size_t> watched;  // open while an agent is out of reach, or a loss is bad
-  for (const auto& [node, index] : state.lost_agents) watched.insert(index);
+  for (const auto& [node, lost] : state.lost_agents) watched.insert(lost.incident);
   if (state.bad_loss) watched.insert(*state.bad_loss);
   for (size_t i = 0; i < state.incidents.size(); ++i) {
     const incident::Incident& incident = state.incidents[i];
@@ -491,7 +495,8 @@ void FinishNow(Turn& turn) {
   state.recomputing = false;
   state.ledger.Close(turn.at);
   if (state.open) CloseIncident(turn);
-  for (const auto& [node, index] : std::exchange(state.lost_agents, {})) CloseIncident(turn, index, "the job is over");
+  for (const auto& [node, lost] : std::exchange(state.lost_agents, {}))
+    CloseIncident(turn, lost.incident, "the job is over");
   if (state.bad_loss) CloseIncident(turn, *std::exchange(state.bad_loss, std::nullopt), "the job is over");
   turn.commands.push_back(Finish{state.exit_code, state.verdict});
 }

@@ -23,6 +23,7 @@
 #include "lockstep/control/alerts.h"
 #include "lockstep/control/events.h"
 #include "lockstep/control/ledger.h"
+#include "lockstep/control/ranks_end.h"
 #include "lockstep/control/version.h"
 #include "lockstep/incident/incident.h"
 
@@ -147,6 +148,11 @@ struct FirstCode {
   std::set<std::string> nodes;
 };
 
+struct LostAgent {
+  size_t incident;  // that is open while it is out of reach
+  bool silent;      // as in AgentLost
+};
+
 struct State {
   JobSpec spec;  // its nodes: who has which place now
   Mode mode = Mode::kStarting;
@@ -163,10 +169,10 @@ struct State {
   std::optional<CheckpointId> restore;  // where the acting epoch began
   std::vector<incident::Incident> incidents;
   std::vector<Drill> drills;
-  std::optional<size_t> open;         // index of the incident that is open
-  std::map<int, size_t> lost_agents;  // by node: the incident that is open while its agent is out of reach
-  std::optional<size_t> bad_loss;     // the incident that is open while a loss is no number, and is only named
-  std::vector<NodeSpec> standbys;     // in the order in which they came
+  std::optional<size_t> open;            // index of the incident that is open
+  std::map<int, LostAgent> lost_agents;  // by node
+  std::optional<size_t> bad_loss;        // the incident that is open while a loss is no number, and is only named
+  std::vector<NodeSpec> standbys;        // in the order in which they came
   std::map<std::string, Alerts> alerts_of_standbys;  // by token
   std::vector<Eviction> evictions;
   std::vector<World> worlds;       // that the job had; the last is that of `spec`
@@ -249,7 +255,7 @@ bool TrainsUnseen(const State& state, Nanos now);
 // Ranks have lost connections, and what is behind that is waited for: SecondaryGraceOver ends it.
 bool AwaitsCulprit(const State& state);
 // Since when its agent is out of reach, whoever led then; `otherwise`, if nobody has said that it is.
-Nanos AgentLostSince(const State& state, int node, Nanos otherwise);
+Unheard UnheardSince(const State& state, int node, Nanos otherwise);
 // When a node whose agent is out of reach since then counts as gone, if the job stands. Until then it may come back
 // with its workers. Where a scheduler may bring another machine, that is first when one is asked for, and then when
 // nobody came. A stop has its grace: whoever asked for it is not kept waiting for a node that need not come back.

@@ -54,14 +54,14 @@ bool MustAwait(const State& state, int node, Nanos at) {
 // Nodes whose agents are out of reach, and whose place somebody could have, or nobody.
 std::vector<int> AllLostReplaceable(const State& state) {
   std::vector<int> nodes;
-  for (const auto& [node, index] : state.lost_agents)
+  for (const auto& [node, lost] : state.lost_agents)
     if (IsReplaceable(state, node) || (CanDoWithout(state, node) && !CanAwait(state, node))) nodes.push_back(node);
   return nodes;
 }
 
 void Await(Turn& turn, int node) {
   State& state = turn.state;
-  const size_t index = state.open ? *state.open : state.lost_agents.at(node);
+  const size_t index = state.open ? *state.open : state.lost_agents.at(node).incident;
   incident::Incident& incident = state.incidents[index];
   state.awaited[node] = {turn.at, incident.id};
   incident.actions.push_back(
@@ -92,11 +92,13 @@ Finding LossOf(const State& state, int node, const std::string& why, Nanos since
   return finding;
 }
 
-// Of several nodes that are out of reach one is chosen by the time alone at which it was lost.
+// Of several nodes that are out of reach one is chosen by the time alone at which it was lost. Those are none whose
+// ranks are known to have stepped on.
 Finding ChosenLossOf(const State& state, int node, const std::string& why, Nanos since) {
   Finding finding = LossOf(state, node, why, since);
-  for (const auto& [other, index] : state.lost_agents)
-    if (other != node) finding.ambiguous_with.push_back(SuspectNode(state, other));
+  for (const auto& [other, lost] : state.lost_agents)
+    if (other != node && !WentOn(UnheardSince(state, other, {}), state.progress.step_end))
+      finding.ambiguous_with.push_back(SuspectNode(state, other));
   return finding;
 }
 
@@ -126,7 +128,7 @@ bool Join(Turn& turn, Finding finding, bool explains) {
 
 Nanos LostSince(const Turn& turn, int node) {
   const auto lost = turn.state.lost_agents.find(node);
-  return lost != turn.state.lost_agents.end() ? turn.state.incidents[lost->second].opened : turn.at;
+  return lost != turn.state.lost_agents.end() ? turn.state.incidents[lost->second.incident].opened : turn.at;
 }
 
 // The job can't go on without it.
@@ -159,21 +161,21 @@ void LoseNode(Turn& turn, int node, Finding finding, bool explains = false) {
 }
 
 const Finding& AgentLoss(const State& state, int node) {
-  return incident::Lead(state.incidents[state.lost_agents.at(node)]);
+  return incident::Lead(state.incidents[state.lost_agents.at(node).incident]);
 }
 
 // Of nodes whose agents are out of reach.
 std::optional<int> NearestToTheFault(const State& state, const std::vector<int>& nodes) {
   const Nanos fault = state.fault.since;
   const auto nearest = std::ranges::min_element(
-      nodes, {}, [&](int node) { return Apart(RanksEnd(AgentLoss(state, node).since, fault), fault); });
+      nodes, {}, [&](int node) { return Apart(RanksEnd(UnheardSince(state, node, {}), fault), fault); });
   return nearest == nodes.end() ? std::nullopt : std::optional(*nearest);
 }
 
 std::string WhyChosen(const State& state, int node, const std::vector<int>& among, const char* what) {
   std::vector<std::string> names;
   for (const int each : among) names.push_back(NodeName(state, each));
-  return control::WhyChosen(names, AgentLoss(state, node).since, state.fault.since, what);
+  return control::WhyChosen(names, UnheardSince(state, node, {}), state.fault.since, what);
 }
 
 // The job stands for it: the evidence was there when another machine was asked for.
@@ -229,7 +231,7 @@ void Replace(Turn& turn, int node, const NodeSpec& standby, const std::string& w
   place = standby;
   state.alerts.Forget(node);
   if (const auto lost = state.lost_agents.extract(node); !lost.empty())
-    CloseIncident(turn, lost.mapped(), fmt::format("standby {} took its place", place.name));
+    CloseIncident(turn, lost.mapped().incident, fmt::format("standby {} took its place", place.name));
   turn.commands.push_back(Seat{node, place});
   AnnounceOpen(turn);
 }
@@ -296,8 +298,10 @@ bool IsReplaceable(const State& state, int node) {
          SuccessorTo(state, node, state.standbys) != state.standbys.end();
 }
 
-Nanos AgentLostSince(const State& state, int node, Nanos otherwise) {
-  return state.lost_agents.contains(node) ? AgentLoss(state, node).since : otherwise;
+Unheard UnheardSince(const State& state, int node, Nanos otherwise) {
+  const auto lost = state.lost_agents.find(node);
+  if (lost == state.lost_agents.end()) return {otherwise};
+  return {AgentLoss(state, node).since, lost->second.silent};
 }
 
 Nanos GoneAt(const State& state, int node, Nanos lost_since) {
@@ -318,14 +322,14 @@ bool IsEnd(const State& state, int node, Nanos at) {
 void AwaitLost(Turn& turn) {
   const State& state = turn.state;
   if (state.mode != Mode::kStopping) return;
-  for (const auto& [node, index] : state.lost_agents)
+  for (const auto& [node, lost] : state.lost_agents)
     if (CanAwait(state, node) && !state.awaited.contains(node)) Await(turn, node);
 }
 
 std::optional<int> LostReplaceable(const State& state) { return NearestToTheFault(state, AllLostReplaceable(state)); }
 
 bool MayBeAnother(const State& state, int node) {
-  const bool fits = EndNear(AgentLoss(state, node).since, state.fault.since);
+  const bool fits = EndNear(UnheardSince(state, node, {}), state.fault.since);
   return !fits && state.now - state.fault.noticed < ToNanos(kUntilSilent);
 }
 

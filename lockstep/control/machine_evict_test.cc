@@ -194,7 +194,7 @@ TEST(Standby, WaitsForTheSilenceOfAnotherWhereTheOnlyOneLostWasSoLongBefore) {
     job.Hear(30, LostPeer(1, 0, Step(12, 29), 30));
     for (const double at : {31, 32, 33, 34})
       EXPECT_EQ(job.Hear(at, SecondaryGraceOver{EpochId(1)}), "wait 1 s for a culprit");
-    if (c_falls_silent) job.Hear(34.1, AgentLost{2, "c", "nothing heard for 4 s", At(30)});
+    if (c_falls_silent) job.Hear(34.1, AgentLost{2, "c", "nothing heard for 4 s", At(30), true});
     EXPECT_THAT(job.Hear(35, SecondaryGraceOver{EpochId(1)}), testing::HasSubstr(c_falls_silent ? "seat 2" : "seat 1"));
     ASSERT_EQ(job.state.evictions.size(), 1u);
   }
@@ -217,8 +217,9 @@ TEST(Standby, TakesThePlaceWhoseRanksWereEndedByTheirStarter) {
                                  "to when that happened: a starter does so 60 s after it has lost its agent"));
 }
 
-// Where several are out of reach, a moment alone proves less.
-TEST(Standby, OfSeveralThatAreLostTheOthersAreNamedBesideIt) {
+// Where several are out of reach, a moment alone proves less; but a step that ended since proves that their ranks
+// lived.
+TEST(Standby, OfSeveralThatAreLostTheOthersAreNamedBesideItUnlessTheySteppedOn) {
   JobSpec spec;
   spec.standbys = 1;
   for (const bool gone : {true, false}) {
@@ -226,14 +227,23 @@ TEST(Standby, OfSeveralThatAreLostTheOthersAreNamedBesideIt) {
     job.Hear(12, StandbyCame{{"s", 2, "s's"}});
     job.Hear(13, AgentLost{1, "b", "its connection was lost", At(13)});
     job.Hear(20, AgentLost{2, "c", "its connection was lost", At(20)});
-    if (!gone) job.Hear(20.2, LostPeer(1, 0, Step(12, 19), 20.1));
+    if (!gone) job.Hear(20.2, LostPeer(1, 0, Step(12, 13), 20.1));
     gone ? job.Hear(30, AgentGone{2, "its agent is silent"}) : job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
     const incident::Finding& lead = incident::Lead(job.state.incidents.back());
     EXPECT_EQ(lead.suspects.front().name, "c");
     ASSERT_EQ(lead.ambiguous_with.size(), 1u) << gone;
     EXPECT_EQ(lead.ambiguous_with.front().name, "b");
     EXPECT_THAT(incident::Headline(lead), testing::HasSubstr("(or it is node b)"));
+    job.Hear(31, AgentBack{1});
+    EXPECT_TRUE(incident::Lead(job.state.incidents.back()).ambiguous_with.empty()) << "it is back";
   }
+  Scenario job = OfNodes({"a", "b", "c"}, spec);
+  job.Hear(12, StandbyCame{{"s", 2, "s's"}});
+  job.Hear(13, AgentLost{1, "b", "its connection was lost", At(13)});
+  job.Hear(20, AgentLost{2, "c", "its connection was lost", At(20)});
+  job.Hear(20.2, LostPeer(1, 0, Step(12, 19), 20.1));
+  job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
+  EXPECT_TRUE(incident::Lead(job.state.incidents.back()).ambiguous_with.empty());
 }
 
 TEST(Standby, WithTheNameOfTheLostNodeIsPreferred) {

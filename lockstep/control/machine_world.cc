@@ -131,7 +131,7 @@ void GoOnWithout(Turn& turn, int node, const std::string& why, Role role) {
   ActOnPlan(turn, ActionKind::kEvict,
             fmt::format("node {} is out of the job, which goes on without it: nobody stands by", place.name));
   if (const auto lost = state.lost_agents.extract(node); !lost.empty())
-    CloseIncident(turn, lost.mapped(), "the job goes on without it");
+    CloseIncident(turn, lost.mapped().incident, "the job goes on without it");
   turn.commands.push_back(Vacate{node, place});
   AnnounceOpen(turn);
   if (state.mode == Mode::kChoosing) BeginChoosing(turn);
@@ -160,7 +160,7 @@ void UndoGrowth(Turn& turn, const std::string& why) {
     state.evictions.push_back({state.spec.nodes[i], "", why, turn.at, Role::kLoss, Open(state).id, false, false});
     state.vacated.insert(static_cast<int>(i));
     if (const auto lost = state.lost_agents.extract(static_cast<int>(i)); !lost.empty())
-      CloseIncident(turn, lost.mapped(), "it does not join");
+      CloseIncident(turn, lost.mapped().incident, "it does not join");
     turn.commands.push_back(Vacate{static_cast<int>(i), state.spec.nodes[i]});
   }
   Act(turn, ActionKind::kNote, "the world does not grow after all, now or later: " + why);

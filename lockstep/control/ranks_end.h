@@ -1,8 +1,9 @@
 // When ranks may have ended on a node whose agent is out of reach: of several such nodes, that tells for which one the
 // others stand, or have lost their connections. With the agent, where the machine went down; where the agent alone
-// died they train on, and the starter ends them kWithoutAgent later. Pure.
+// died they train on, and the starter ends them kWithoutAgent later. One that is only cut off does not lose its
+// starter: it is silent, as a machine without power is. Pure.
 //
-//   std::ranges::min_element(lost, {}, [&](Nanos since) { return Apart(RanksEnd(since, stood), stood); });
+//   std::ranges::min_element(lost, {}, [&](const Unheard& one) { return Apart(RanksEnd(one, stood), stood); });
 #pragma once
 
 #include <string>
@@ -16,13 +17,21 @@ namespace lockstep::control {
 inline constexpr Seconds kWithoutAgent{60};
 
 constexpr Nanos Apart(Nanos one, Nanos other) { return one < other ? other - one : one - other; }
-// On a node whose agent is lost since then, if it is the cause of what happened at `when`.
-Nanos RanksEnd(Nanos lost, Nanos when);
+// An agent that is out of reach.
+struct Unheard {
+  Nanos since;          // its connection was closed then, or
+  bool silent = false;  // nothing was heard of it since
+};
+
+// On its node, if that is the cause of what happened at `when`.
+Nanos RanksEnd(const Unheard& lost, Nanos when);
 // It may be: what others notice of the end of ranks comes within a long step of it.
-bool EndNear(Nanos lost, Nanos when);
+bool EndNear(const Unheard& lost, Nanos when);
+// Its ranks have stepped with the others since, and were not ended since: a step of the job ended then.
+bool WentOn(const Unheard& lost, Nanos step_end);
 
 // Why a node was taken for that cause: "; of the nodes whose agents are out of reach (b, c) it was lost nearest to when
 // the job stood"; empty: there is no other one.
-std::string WhyChosen(const std::vector<std::string>& among, Nanos lost, Nanos when, const std::string& what);
+std::string WhyChosen(const std::vector<std::string>& among, const Unheard& lost, Nanos when, const std::string& what);
 
 }  // namespace lockstep::control

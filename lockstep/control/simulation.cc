@@ -46,7 +46,7 @@ Simulation::Simulation(const SimulationPlan& plan)
       clock_(schedule_),
       network_(plan.nodes, schedule_, chance_,
                {.connected = [this](int machine) { Joined(machine); },
-                .lost = [this](int machine, const std::string& why) { Lost(machine, why); }}),
+                .lost = [this](int machine, const std::string& why, Seconds silence) { Lost(machine, why, silence); }}),
       cluster_(plan, WorldsOf(plan), TellingOf(plan), plan.agents_lost ? kManySteps : 60 + chance_.Below(120),
                schedule_, chance_, [this](int machine, Said said) { Up(machine, std::move(said)); }),
       promises_(schedule_, cluster_) {}

@@ -58,9 +58,9 @@ void Simulation::Welcome(int node) {
   network_.ToAgent(machine, false, [this, machine, place] { cluster_.Welcome(machine, place); });
 }
 
-void Simulation::Lost(int machine, const std::string& why) {
+void Simulation::Lost(int machine, const std::string& why, Seconds silence) {
   if (const int node = cluster_.NodeOf(machine); leads_ && node >= 0 && !coordinator_->holds())
-    conductor_->Lost(node, why);
+    conductor_->Lost(node, why, silence);
 }
 
 // ---- it hears ----

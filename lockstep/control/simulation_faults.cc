@@ -114,10 +114,13 @@ void Simulation::PlanLostAgents() {
   const double begun = chance_.Between(16, 20).value;  // the standby is there
   const bool by_starter = chance_.Hits(0.5);
   const double ended =
-      begun + (by_starter ? kWithoutAgent.value + chance_.Between(0, 1).value : chance_.Between(12, 45).value);
+      begun + (by_starter ? kWithoutAgent.value + chance_.Between(0, 1).value : chance_.Between(12, 75).value);
   const double away = by_starter ? begun + chance_.Between(16, 48).value : begun;
   const Seconds away_for{ended + chance_.Between(2, 14).value - away};
-  schedule_.In(Seconds{away}, [=, this] { Cut(other, away_for); });
+  schedule_.In(Seconds{away}, [=, this] {
+    cluster_.Disturb();
+    FallSilent(other, away_for);
+  });
   schedule_.In(Seconds{by_starter ? begun : ended}, [=, this] { Cut(machine, kForGood); });
   schedule_.In(Seconds{ended}, [=, this] { Die(machine); });
 }
@@ -138,8 +141,7 @@ void Simulation::BreakSomething() {
     case 3:
       return Cut(machine, chance_.Hits(0.8) ? chance_.Between(0.05, 4) : chance_.Between(4, 8));
     case 4:
-      Tell("node {} falls silent", cluster_.NameOf(machine));
-      return network_.Silence(machine, chance_.Between(0.5, 8));
+      return FallSilent(machine, chance_.Between(0.5, 8));
     case 5:
       return KillCoordinator();
     case 6:
@@ -218,6 +220,11 @@ void Simulation::Cut(int machine, Seconds duration) {
   Tell("node {} is cut off for {:.1f} s", cluster_.NameOf(machine), duration.value);
   cluster_.Disturb();
   network_.Cut(machine, duration);
+}
+
+void Simulation::FallSilent(int machine, Seconds duration) {
+  Tell("node {} falls silent for {:.1f} s", cluster_.NameOf(machine), duration.value);
+  network_.Silence(machine, duration);
 }
 
 void Simulation::FillDisk(int machine, int rank) {

@@ -20,8 +20,8 @@ class Network {
  public:
   using Action = std::function<void()>;
   struct Listener {
-    std::function<void(int machine)> connected;                     // both sides: the agent wants to join
-    std::function<void(int machine, const std::string& why)> lost;  // to the coordinator
+    std::function<void(int machine)> connected;  // both sides: the agent wants to join
+    std::function<void(int machine, const std::string& why, Seconds silence)> lost;  // to the coordinator
   };
 
   Network(int machines, Schedule& schedule, Chance& chance, Listener listener)
@@ -69,7 +69,8 @@ class Network {
     Bar(machine, duration);
     schedule_.In(kSilenceNoticed, [this, machine, connection = Of(machine).connection] {
       const Link& link = Of(machine);
-      if (link.connection == connection && schedule_.now() < link.barred_until) Drop(machine, "nothing heard for 4 s");
+      if (link.connection == connection && schedule_.now() < link.barred_until)
+        Drop(machine, "nothing heard for 4 s", kSilenceNoticed);
     });
   }
 
@@ -98,8 +99,8 @@ class Network {
     schedule_.In(duration, [this, machine] { Connect(machine); });
   }
 
-  void Drop(int machine, const std::string& why) {
-    if (std::exchange(Of(machine).up, false)) listener_.lost(machine, why);
+  void Drop(int machine, const std::string& why, Seconds silence = {}) {
+    if (std::exchange(Of(machine).up, false)) listener_.lost(machine, why, silence);
   }
 
   void Send(int machine, Nanos& last, bool may_repeat, Action deliver) {

@@ -46,7 +46,7 @@ class Simulation {
   void Down(int node, const Told& told);
   void Joined(int machine);
   void Welcome(int node);
-  void Lost(int machine, const std::string& why);
+  void Lost(int machine, const std::string& why, Seconds silence);
 
   // ---- the coordinator hears
   void Hear(int node, const Said& said);
@@ -110,6 +110,7 @@ class Simulation {
   void Count(bool broken);
   void Crash(int machine, int rank);
   void Cut(int machine, Seconds duration);
+  void FallSilent(int machine, Seconds duration);
   void FillDisk(int machine, int rank);
   void EmptyDisk();
   void Corrupt(int machine, int rank);

@@ -131,10 +131,10 @@ void Head::LeftUs(int node) {
   if (!coordinator_->holds()) conductor_->LeftUs(node);
 }
 
-void Head::Lost(int node, const std::string& why) {
+void Head::Lost(int node, const std::string& why, Seconds silence) {
   if (coordinator_->holds()) return;
   judge_->Forget(RanksOf(node));  // what they looked like last says nothing about now
-  conductor_->Lost(node, why);
+  conductor_->Lost(node, why, silence);
 }
 
 std::vector<control::Command> Head::Decide(const control::EventBody& body) {

@@ -59,8 +59,8 @@ class Head {
   void HearOfStandby(const std::string& token, const std::string& start_method) { standbys_[token] = start_method; }
   // It has left, or has a place.
   void ForgetStandby(const std::string& token) { standbys_.erase(token); }
-  // Its agent is out of reach.
-  void Lost(int node, const std::string& why);
+  // Its agent is out of reach: nothing was heard of it for so long, or, without silence, its connection was closed.
+  void Lost(int node, const std::string& why, Seconds silence = {});
   // The same, but it gave up this process, which was stopped, and comes anew soon. Lost, if it does not.
   void LeftUs(int node);
   // Of the user: a stop, a pause, a drill.

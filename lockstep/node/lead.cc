@@ -287,7 +287,7 @@ void Lead::HearOfStandby(const control::NodeSpec& standby, control::Alerted aler
   if (!before.empty() && now.empty()) listener_.line(fmt::format("standby {} is fit again", standby.name));
 }
 
-void Lead::Left(Peer peer, const std::string& why) {
+void Lead::Left(Peer peer, const std::string& why, Seconds silence) {
   const auto agent = agents_.extract(peer);
   if (agent.empty()) return;  // it was refused
   if (begun_ && agent.mapped().node >= 0) {
@@ -298,7 +298,7 @@ void Lead::Left(Peer peer, const std::string& why) {
       left_us_.emplace(agent.mapped().node, why);
       return head_.LeftUs(agent.mapped().node);
     }
-    return head_.Lost(agent.mapped().node, why);
+    return head_.Lost(agent.mapped().node, why, silence);
   }
   const control::NodeSpec& node = agent.mapped().spec;
   roster_->Leave(node.token);
@@ -373,7 +373,7 @@ void Lead::Tick() {
     if (stalled) agent.heard = now;
     if (now - agent.heard < ToNanos(rpc::kSilence)) continue;
     server_->Drop(peer);
-    Left(peer, fmt::format("nothing heard for {} s", rpc::kSilence.value));
+    Left(peer, fmt::format("nothing heard for {} s", rpc::kSilence.value), rpc::kSilence);
   }
 }
 

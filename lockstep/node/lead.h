@@ -79,7 +79,7 @@ class Lead {
   void TellStandbys();
   void Said(Peer peer, const control::Said& said);
   void HearOfStandby(const control::NodeSpec& standby, control::Alerted alert);
-  void Left(Peer peer, const std::string& why);
+  void Left(Peer peer, const std::string& why, Seconds silence = {});
   void LookWhetherStopped();
   bool IsJustBack() const;
   void TellWhoStayedAway();
