@@ -310,8 +310,10 @@ Nanos GoneAt(const State& state, int node, Nanos lost_since) {
   if (IsReplaceable(state, node)) return lost_since + ToNanos(kReplaceableLimit);
   if (const auto awaited = state.awaited.find(node); awaited != state.awaited.end())
     return awaited->second.since + ToNanos(state.spec.policy.wait_for_node);
-  const bool need_not_come_back = CanAwait(state, node) || CanDoWithout(state, node);
-  return lost_since + ToNanos(need_not_come_back ? kReplaceableLimit : kAgentLimit);
+  if (CanAwait(state, node) || CanDoWithout(state, node)) return lost_since + ToNanos(kReplaceableLimit);
+  // Of one that is cut off the ranks trained on until the job needed its agent.
+  const bool silent = UnheardSince(state, node, {}).silent;
+  return (silent ? std::max(lost_since, state.fault.since) : lost_since) + ToNanos(kAgentLimit);
 }
 
 bool IsEnd(const State& state, int node, Nanos at) {
