@@ -241,6 +241,22 @@ TEST(JsonText, WhatIsNestedDeeperThanAnythingIsNoDocument) {
   EXPECT_EQ(*ReadJson("[1, 2]"), Json({1, 2}));
 }
 
+// One packet of such must not hold up for minutes who serves all.
+TEST(JsonText, OfManyNamesNoneIsLookedForAmongAllBefore) {
+  constexpr int kNames = 100'000;
+  std::string text = "{";
+  for (int i = 0; i < kNames; ++i) text += fmt::format("{}\"k{}\":{}", i == 0 ? "" : ",", i, i);
+  const Json document = ParseJson(text + "}");
+  ASSERT_EQ(document.size(), size_t{kNames});
+  EXPECT_EQ(document.begin().key(), "k0");
+  EXPECT_EQ(document.back(), kNames - 1);
+}
+
+TEST(JsonText, OfANameThatComesTwiceTheLastValueCounts) {
+  EXPECT_EQ(OneLine(ParseJson(R"({"a":1,"b":[{"x":3,"x":4}],"a":{"c":[]},"":-2.5})")),
+            R"({"a":{"c":[]},"b":[{"x":4}],"":-2.5})");
+}
+
 TEST(Mailbox, DeliversInThePollersThreadInOrder) {
   Poller poller;
   Mailbox mailbox(poller);

@@ -337,7 +337,9 @@ class Peeling {
       if (joint && one.cause.kind != joint->cause.kind) continue;
       if (!joint) joint.emplace().cause.kind = one.cause.kind;
       joint->durations.insert(joint->durations.end(), one.durations.begin(), one.durations.end());
-      joint->cause.suspects.insert(joint->cause.suspects.end(), one.cause.suspects.begin(), one.cause.suspects.end());
+      for (const CauseSuspect& suspect : one.cause.suspects)  // links of one rank have it in common
+        if (std::ranges::find(joint->cause.suspects, suspect) == joint->cause.suspects.end())
+          joint->cause.suspects.push_back(suspect);
       joint->cause.evidence.insert(joint->cause.evidence.end(), one.cause.evidence.begin(), one.cause.evidence.end());
       ++count;
     }

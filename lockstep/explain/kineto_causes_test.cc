@@ -4,12 +4,14 @@
 
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/synth/ddp.h"
 #include "lockstep/trace/kineto_job.h"
 #include "lockstep/trace/test_trace.h"
+#include "lockstep/trace/untold_transfers.h"
 
 namespace lockstep::explain {
 namespace {
@@ -103,6 +105,72 @@ INSTANTIATE_TEST_SUITE_P(Wide, LengthsAndASlowRank,
                                                                 .factor = 1.5,
                                                                 .first_step = 4,
                                                                 .last_step = 8})));
+
+std::vector<trace::KinetoRank> RanksOf(const synth::DdpShape& shape, const std::vector<Fault>& faults) {
+  const std::string folder = trace::TempPath("ranks");
+  EXPECT_EQ(Message(synth::WriteDdpTraces(folder, shape, faults, 1)), "");
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < shape.ranks; ++rank) paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
+  return trace::ReadKinetoFiles(paths, std::nullopt).value();
+}
+
+// "worker 5; untold 16"
+std::string TextOf(std::vector<trace::KinetoRank> ranks) {
+  const trace::KinetoJob traced = trace::BuildKinetoJob(std::move(ranks), {}).value();
+  std::string text;
+  for (const Cause& cause : FindCauses(traced.job, WhatIf(traced.job)).found)
+    text += fmt::format("{} {}; ", CauseName(cause.kind), cause.suspects.at(0).rank.value_or(-1));
+  for (const trace::Counter& counter : traced.job.counters)
+    if (counter.name == trace::kUntoldTransfers) text += fmt::format("untold {}", counter.count);
+  return text;
+}
+
+// Every second collective is an all-to-all, of which nothing is told: older profilers didn't, nor is it of what a CUDA
+// graph replays.
+std::vector<trace::KinetoRank> WithAllToAlls(std::vector<trace::KinetoRank> ranks) {
+  for (trace::KinetoRank& one : ranks) {
+    one.collectives.push_back({.name = trace::kExchange});
+    bool second = false;
+    for (trace::DeviceOp& op : one.ops)
+      if (op.collective != trace::kNoIndex && std::exchange(second, !second))
+        op.collective = static_cast<uint32_t>(one.collectives.size() - 1);
+  }
+  return ranks;
+}
+
+TEST(UntoldExchanges, ThatAllRanksLeaveTogetherAreOfNoStages) {
+  const Fault slow{.kind = FaultKind::kWorker, .dp = 5, .factor = 1.4};
+  const Fault late{.kind = FaultKind::kDataLoading, .dp = 3, .seconds{0.03}};
+  for (const KinetoEra era : {KinetoEra::kMicros, KinetoEra::kBase}) {
+    synth::DdpShape shape{.clock_offset{0.02}, .era = era};
+    EXPECT_EQ(TextOf(WithAllToAlls(RanksOf(shape, {}))), "");
+    EXPECT_EQ(TextOf(WithAllToAlls(RanksOf(shape, {slow}))), "worker 5; ");
+    EXPECT_EQ(TextOf(WithAllToAlls(RanksOf(shape, {late}))), "data_loading 3; ");
+    shape.ranks = 2;  // which may as well be two stages
+    EXPECT_EQ(TextOf(WithAllToAlls(RanksOf(shape, {{.kind = FaultKind::kWorker, .dp = 1, .factor = 1.4}}))),
+              "untold 40");
+  }
+}
+
+// They may be stages of a pipeline; the others are not.
+TEST(UntoldExchanges, OfTwoRanksLeaveTheOthersComparable) {
+  const auto text_of = [](const Fault& fault) {
+    std::vector<trace::KinetoRank> ranks = RanksOf({}, {fault});
+    for (size_t rank = 0; rank < 2; ++rank) {
+      trace::KinetoRank& one = ranks[rank];
+      one.collectives.push_back({.name = trace::kExchange});
+      one.streams.emplace_back("device 0 stream 99");
+      for (const trace::ProfilerStep& step : one.steps)
+        one.ops.push_back({step.begin_ns + 1'000'000, 50'000, step.begin_ns + 1'000'000,
+                           static_cast<uint32_t>(one.streams.size() - 1),
+                           static_cast<uint32_t>(one.collectives.size() - 1)});
+    }
+    return TextOf(std::move(ranks));
+  };
+  EXPECT_EQ(text_of({.kind = FaultKind::kWorker, .dp = 5, .factor = 1.4}), "worker 5; untold 20");
+  EXPECT_EQ(text_of({.kind = FaultKind::kDataLoading, .dp = 3, .seconds{0.03}}), "data_loading 3; untold 20");
+  EXPECT_EQ(text_of({.kind = FaultKind::kWorker, .dp = 1, .factor = 1.4}), "untold 20");
+}
 
 // Four ranks in two all-reduces a step. Between these rank 2 takes 19 ms more or some more still, in every N-th step.
 // Before the first rank 0 pauses, now and then. Rank 3 ends each step `later` than the others, and begins the next so.

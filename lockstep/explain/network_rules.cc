@@ -8,6 +8,8 @@
 #include "lockstep/explain/large_sample.h"
 #include "lockstep/explain/pass_times.h"
 #include "lockstep/explain/sample.h"
+#include "lockstep/explain/unsettled.h"
+#include "lockstep/trace/kineto_told.h"
 #include "lockstep/trace/untold_transfers.h"
 #include "lockstep/trace/worker_clocks.h"
 
@@ -44,6 +46,16 @@ std::vector<bool> IsWithinStage(const trace::TracedJob& job) {
   return within;
 }
 
+// Of each op, whether it is a send or receive whose other end is not known: what it takes may be its peer's coming
+// late.
+std::vector<bool> IsOfOneEnd(const trace::TracedJob& job) {
+  std::vector<bool> of_one = AreSingle(job);
+  for (uint32_t op = 0; op < job.ops.size(); ++op)
+    of_one[op] = of_one[op] && (IsTransfer(job.ops[op].type) ||
+                                trace::IsTransferKernel(job.kinds[static_cast<size_t>(job.ops[op].kind)]));
+  return of_one;
+}
+
 // A pace that makes communication longer, too; where passes are shorter than usual, it need not be.
 double Slower(double pace) { return std::max(1.0, pace); }
 
@@ -53,9 +65,9 @@ class Rings {
   explicit Rings(const Passes& passes, bool (*belongs)(OpType) = trace::IsDataParallelComm)
       : passes_(passes), job_(passes.job()), times_(passes.times()) {
     const trace::TracedJob& job = passes.job();
-    const std::vector<bool> within = IsWithinStage(job);
+    const std::vector<bool> within = IsWithinStage(job), of_one_end = IsOfOneEnd(job);
     for (uint32_t op = 0; op < job.ops.size(); ++op)
-      if (belongs(job.ops[op].type) && (within[op] || IsTransfer(job.ops[op].type)))
+      if (belongs(job.ops[op].type) && (within[op] || IsTransfer(job.ops[op].type)) && !of_one_end[op])
         ops_[{job.ideal_class[op], job.ops[op].stage}].push_back(op);
     for (const auto& [ring, ops] : ops_)
       for (size_t set = 0; set < job.steps.size(); ++set) by_step_[ring].push_back(InStep(ops, set));
@@ -158,8 +170,9 @@ std::vector<Remedy> FindSlowLinks(const Passes& passes) {
   const size_t lanes = job.lanes.size();
   std::vector<Link> links(static_cast<size_t>(job.pp) * static_cast<size_t>(job.dp));  // [link][dp]
   std::vector<uint32_t> transfers;
+  const std::vector<bool> of_one_end = IsOfOneEnd(job);
   for (uint32_t op = 0; op < job.ops.size(); ++op)
-    if (IsTransfer(job.ops[op].type)) transfers.push_back(op);
+    if (IsTransfer(job.ops[op].type) && !of_one_end[op]) transfers.push_back(op);
   const auto of_op = [&](uint32_t op) {  // [dp]
     return &links[static_cast<size_t>(LinkOf(job.ops[op], job.pp)) * static_cast<size_t>(job.dp)];
   };
@@ -269,7 +282,7 @@ std::vector<Remedy> FindSlowFabric(const Passes& passes) {
 std::vector<Remedy> FindLateStarts(const Passes& passes) {
   const trace::TracedJob& job = passes.job();
   const Times& times = passes.times();
-  if (job.tells_loading || MayBeStages(job)) return {};
+  if (job.tells_loading) return {};
   const size_t lanes = job.lanes.size();
   std::vector<uint32_t> others;  // forward passes that don't begin a step
   std::map<int, std::vector<std::pair<size_t, double>>> by_dp;
@@ -280,7 +293,7 @@ std::vector<Remedy> FindLateStarts(const Passes& passes) {
       continue;
     }
     for (size_t lane = 0; lane < lanes; ++lane)
-      if (const size_t cell = op * lanes + lane; !job.graph.IsAbsent(cell))
+      if (const size_t cell = op * lanes + lane; !job.graph.IsAbsent(cell) && !MayBeStage(job, job.lanes[lane].dp))
         by_dp[job.lanes[lane].dp].emplace_back(cell, static_cast<double>(times.delays[cell]));
   }
   const double typical = MedianOf(others.size() * lanes, EachOf(job, others, times.delays));

@@ -168,11 +168,22 @@ void AddDoubtful(const trace::TracedJob& job, Notes& notes) {
                   workers.size(), Listed(workers)));
 }
 
-void AddMayBeStages(const trace::TracedJob& job, Notes& notes) {
-  if (MayBeStages(job))
-    notes.texts.emplace_back(
-        "of sends and receives nothing tells between whom they are (newer profilers do), so ranks may be "
-        "stages of a pipeline: none is held against another for what it computes or when it begins");
+void AddUntold(const trace::TracedJob& job, Notes& notes) {
+  const auto untold = std::ranges::find(job.counters, trace::kUntoldTransfers, &trace::Counter::name);
+  if (untold == job.counters.end()) return;
+  std::string text = fmt::format(
+      "of {} sends and receives nothing tells between whom they are (newer profilers do, but not where a CUDA graph "
+      "replays them)",
+      untold->count);
+  std::vector<std::string> stages;
+  for (int dp = 0; dp < job.dp; ++dp)
+    if (MayBeStage(job, dp)) stages.push_back(std::to_string(job.ranks[static_cast<size_t>(dp)][0]));
+  if (!stages.empty())
+    text += fmt::format(
+        ", so {} of {} ranks may be stages of a pipeline, which are held against nobody for what they compute or when "
+        "they begin: {}",
+        stages.size(), job.dp, Listed(stages));
+  notes.texts.push_back(std::move(text));
 }
 
 }  // namespace
@@ -184,7 +195,7 @@ Notes NotesOf(const trace::TracedJob& job) {
   AddDoubtful(job, notes);
   AddWithoutForward(job, notes);
   AddClocks(job, notes);
-  AddMayBeStages(job, notes);
+  AddUntold(job, notes);
   return notes;
 }
 

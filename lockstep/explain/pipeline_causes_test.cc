@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/json_text.h"
@@ -46,8 +47,21 @@ void Renumber(trace::KinetoRank& one, const std::vector<int>& numbers) {
     if (collective.peer >= 0) collective.peer = other(collective.peer);
 }
 
+// Of every `nth` send or receive of a step; 0: of none.
+void Untell(trace::KinetoRank& one, int nth) {
+  if (nth == 0) return;
+  one.collectives.push_back({.name = trace::kExchange});
+  std::map<int64_t, int> count;  // by the step's begin
+  for (trace::DeviceOp& op : one.ops) {
+    if (op.collective == trace::kNoIndex || one.collectives[op.collective].peer < 0) continue;
+    const auto behind = std::ranges::upper_bound(one.steps, op.launch_ns, {}, &trace::ProfilerStep::begin_ns);
+    if (++count[std::prev(behind)->begin_ns] % nth == 0)
+      op.collective = static_cast<uint32_t>(one.collectives.size() - 1);
+  }
+}
+
 trace::KinetoJob FromFiles(const synth::JobShape& shape, const trace::StragglerRows& rows, synth::KinetoEra era,
-                           const std::vector<int>& numbers = {}) {
+                           const std::vector<int>& numbers = {}, int untold = 0) {
   const std::string folder = trace::TempPath("pipeline");
   const absl::Status written = synth::WritePipelineFiles(folder, shape, rows, era);
   EXPECT_TRUE(written.ok()) << Message(written);
@@ -57,6 +71,7 @@ trace::KinetoJob FromFiles(const synth::JobShape& shape, const trace::StragglerR
     paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
   auto ranks = trace::ReadKinetoFiles(paths, std::nullopt).value();
   for (trace::KinetoRank& one : ranks) Renumber(one, numbers);
+  for (trace::KinetoRank& one : ranks) Untell(one, untold);
   return trace::BuildKinetoJob(std::move(ranks), {}).value();
 }
 
@@ -183,6 +198,9 @@ TEST(PipelineFiles, WithoutGroupsLeaveOpenWhatTheyHide) {
 TEST(PipelineFiles, WithoutGroupsHoldNoRankAgainstAnother) {
   for (const synth::JobShape& shape : {synth::JobShape{.dp = 1, .pp = 2, .vpp = 2, .microbatches = 4, .steps = 5},
                                        synth::JobShape{.dp = 1, .pp = 4, .microbatches = 8, .steps = 5},
+                                       synth::JobShape{.dp = 4, .pp = 2, .microbatches = 8, .steps = 5},
+                                       synth::JobShape{.dp = 4, .pp = 2, .vpp = 2, .microbatches = 8, .steps = 5},
+                                       synth::JobShape{.dp = 4, .pp = 4, .vpp = 2, .microbatches = 8, .steps = 5},
                                        synth::JobShape{.dp = 2, .pp = 4, .microbatches = 8, .steps = 5}}) {
     const trace::KinetoJob traced = FromFiles(shape, synth::Generate(shape, {}, 3).value(), synth::KinetoEra::kMicros);
     const WhatIf analysis(traced.job);
@@ -195,6 +213,33 @@ TEST(PipelineFiles, WithoutGroupsHoldNoRankAgainstAnother) {
                                       ", as far as is told who communicates with whom"));
     EXPECT_THAT(OneLine(report["notes"]), testing::HasSubstr("ranks may be stages of a pipeline"));
   }
+}
+
+// What a transfer takes whose other end is not told may be the wait for it.
+TEST(PipelineFiles, ThatLackSomePeersNameNoLinkForThat) {
+  const synth::JobShape shape{.dp = 4, .pp = 4, .vpp = 2, .microbatches = 8, .steps = 5};
+  const Fault slow{.kind = FaultKind::kWorker, .dp = 1, .stage = 2, .factor = 1.4};
+  const auto causes = [&](const std::vector<Fault>& faults, int untold) {
+    const trace::KinetoJob traced =
+        FromFiles(shape, synth::Generate(shape, faults, 3).value(), synth::KinetoEra::kBase, {}, untold);
+    EXPECT_EQ(traced.job.pp, 4);
+    return TextOf(FindCauses(traced.job, WhatIf(traced.job)).found);
+  };
+  for (const int untold : {5, 7, 11, 30}) {
+    EXPECT_EQ(causes({}, untold), "") << untold;
+    EXPECT_EQ(causes({slow}, untold), "worker 9") << untold;
+  }
+  EXPECT_THAT(causes({{.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.1}}}, 30),
+              testing::StartsWith("link "));
+}
+
+// They have a rank in common.
+TEST(TwoSlowLinks, NameEachRankOnce) {
+  const synth::JobShape shape{.dp = 4, .pp = 4, .microbatches = 8, .steps = 8};
+  std::vector<Fault> faults;
+  for (const int stage : {1, 2}) faults.push_back({.kind = FaultKind::kLink, .dp = 1, .stage = stage, .seconds{0.25}});
+  const std::vector<Cause> causes = CausesOf(synth::Generate(shape, faults, 3).value(), shape);
+  EXPECT_EQ(TextOf(causes), "link 5 9 13");
 }
 
 TEST(PipelineFiles, AreNotOfTensorParallelRanks) {

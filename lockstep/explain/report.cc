@@ -96,6 +96,11 @@ void Shorten(const std::string& prefix, Json& report, Json& more) {
 }
 
 constexpr char kAsFarAsTold[] = ", as far as is told who communicates with whom";
+constexpr char kAsFarAsTheseTell[] = ", as far as these ranks tell";
+
+bool LacksRanks(const Json& counters) {
+  return counters.contains(trace::kAbsentRanks) || counters.contains(kWorkersWithoutRows);
+}
 
 // Of those that have rows.
 Json ByDpRank(const trace::TracedJob& job, const WhatIf& analysis) {
@@ -117,8 +122,7 @@ std::string Doubts(const Json& counters) {
   if (counters.contains(trace::kRanksWithoutPeers))
     doubts += fmt::format(", but for {} ranks with no other to compare them with",
                           counters[trace::kRanksWithoutPeers].get<uint64_t>());
-  if (counters.contains(trace::kAbsentRanks) || counters.contains(kWorkersWithoutRows))
-    doubts += ", as far as these ranks tell";
+  if (LacksRanks(counters)) doubts += kAsFarAsTheseTell;
   if (counters.contains(trace::kUntoldTransfers)) doubts += kAsFarAsTold;
   return doubts;
 }
@@ -152,9 +156,10 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
   }
   if (!asks) return;
   unsettled.ranks.resize(std::min(unsettled.ranks.size(), kMostAsked));
-  const std::string doubt = unsettled.ranks.empty() ? kAsFarAsTold : ", as far as these ranks tell";
-  if (const auto verdict = report["verdict"].get<std::string>(); !verdict.ends_with(doubt))
-    report["verdict"] = verdict + doubt;
+  const Json& counters = report["counters"];
+  const bool all_here = unsettled.ranks.empty();
+  if (all_here ? !counters.contains(trace::kUntoldTransfers) : !LacksRanks(counters))
+    report["verdict"] = report["verdict"].get<std::string>() + (all_here ? kAsFarAsTold : kAsFarAsTheseTell);
   report["unsettled"] = {{"at_most_s", unsettled.at_most_s}, {"ask_ranks", unsettled.ranks}};
 }
 

@@ -186,12 +186,11 @@ void LeaveOutAllOfAStage(std::vector<std::vector<std::optional<SlowLanes>>>& slo
 
 SlowWorkers::SlowWorkers(const Passes& passes)
     : usual_spread_(passes.job().pp == 1 ? SpreadOfLanes(passes) : 0), slow_(static_cast<size_t>(passes.job().dp)) {
-  const bool alike = !MayBeStages(passes.job());  // else nobody is held against another
   const std::vector<bool> held_up = FindHeldUp(passes);
   for (int dp = 0; dp < passes.job().dp; ++dp)
     for (int stage = 0; stage < passes.job().pp; ++stage)
-      slow_[static_cast<size_t>(dp)].push_back(alike ? Worker(passes, dp, stage, held_up).Find(usual_spread_)
-                                                     : std::nullopt);
+      slow_[static_cast<size_t>(dp)].push_back(
+          MayBeStage(passes.job(), dp) ? std::nullopt : Worker(passes, dp, stage, held_up).Find(usual_spread_));
   for (int stage = 0; stage < passes.job().pp && passes.OfSegments(); ++stage)
     LeaveOutAllOfAStage(slow_, static_cast<size_t>(stage));
 }

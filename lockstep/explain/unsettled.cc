@@ -8,8 +8,7 @@
 
 namespace lockstep::explain {
 
-// Of each op, whether it communicates with nobody that is known.
-static std::vector<bool> AreSingle(const trace::TracedJob& job) {
+std::vector<bool> AreSingle(const trace::TracedJob& job) {
   std::vector<bool> single(job.ops.size());
   for (const graph::Unit& unit : job.graph.units)
     single[unit.first] = unit.count == 1 && unit.scope == graph::Scope::kLane && !IsCompute(job.ops[unit.first].type);

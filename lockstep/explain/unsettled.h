@@ -16,6 +16,9 @@ struct Unsettled {
   bool all_collectives = false;
 };
 
+// Of each op, whether it communicates with nobody that is known.
+std::vector<bool> AreSingle(const trace::TracedJob& job);
+
 Unsettled FindUnsettled(const trace::KinetoJob& traced);
 
 }  // namespace lockstep::explain

@@ -144,7 +144,8 @@ void Service::Answer(int guest, Packet packet) {
     if (rank != ranks_.end()) dispatcher_.Refill(rank->second);
     return;
   }
-  const Json request = ParseJson(packet.text);
+  absl::StatusOr<Json> read = ReadJson(packet.text);
+  const Json request = read.ok() ? *std::move(read) : Json();
   const std::string op = TextAt(request, "op");
   absl::Status answered;
   if (op == "status") {
@@ -154,8 +155,7 @@ void Service::Answer(int guest, Packet packet) {
     if (!joined.ok()) answered = SendPacket(guest, Error(joined));
   } else {
     const std::string found =
-        request.is_discarded() ? fmt::format("what is no JSON in UTF-8 ({})", Message(ReadJson(packet.text).status()))
-                               : fmt::format("\"{}\"", op);
+        read.ok() ? fmt::format("\"{}\"", op) : fmt::format("what is no JSON in UTF-8 ({})", Message(read.status()));
     answered = SendPacket(guest, Error(InvalidArgument("expected join or status, found {}", found)));
   }
   if (!answered.ok()) door_->SendAway(guest);

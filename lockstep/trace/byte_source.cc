@@ -102,8 +102,8 @@ absl::Status RefusePipe(const std::string& path) {
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0 || (!S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode))) return absl::OkStatus();
   return InvalidArgument(
-      "{}: a pipe or a socket, which gives what it holds once, to whom waits for a writer; write it to a file and name "
-      "that",
+      "{}: a pipe or a socket: it can be read only once, and only while somebody writes to it; write it to a file and "
+      "name that file",
       path);
 }
 

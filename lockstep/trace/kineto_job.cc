@@ -12,6 +12,7 @@
 #include "lockstep/base/median.h"
 #include "lockstep/base/wall_time.h"
 #include "lockstep/trace/kineto_alike.h"
+#include "lockstep/trace/kineto_awaits.h"
 #include "lockstep/trace/kineto_match.h"
 #include "lockstep/trace/kineto_steps.h"
 #include "lockstep/trace/meetings.h"
@@ -31,8 +32,9 @@ class Builder {
     LS_ASSIGN_OR_RETURN(steps_, FindSteps(ranks_, wanted));
     match_.emplace(ranks_, steps_);
     LS_ASSIGN_OR_RETURN(out_.clocks, match_->FitClocks());
+    match_->MatchUntold();
     wraps_ = Wraps() || WrapsAroundTwo();
-    if (steps_.pipelines) AwaitReceives();
+    if (steps_.pipelines) AwaitAllReceives();
     NumberOps();
     absl::Status built = BuildGraph();
     if (!built.ok() && ForgetInferred()) built = BuildGraph();
@@ -87,10 +89,8 @@ class Builder {
     return transfers;
   }
 
-  // What a stage sends on it has made of what it received, and what the last stage sends back, too: also where the
-  // receive was never seen to be awaited, because something else took longer in every step. Where model chunks wrap
-  // around, the n-th that is received is not the n-th that is sent.
-  void AwaitReceives() {
+  // Also where the receive was never seen to be awaited, because something else took longer in every step.
+  void AwaitAllReceives() {
     for (const RoleForm& form : steps_.roles) seen_awaited_.push_back(form.awaited_cut);
     for (size_t role = 0; role < steps_.roles.size(); ++role) {
       std::map<OpType, std::vector<size_t>> by_type;
@@ -103,38 +103,6 @@ class Builder {
       const std::vector<size_t>&forward = by_type[OpType::kForwardSend], &backward = by_type[OpType::kBackwardSend];
       AwaitReceives(steps_.roles[role], by_type[OpType::kForwardRecv], forward, backward);
       AwaitReceives(steps_.roles[role], by_type[OpType::kBackwardRecv], backward, {});
-    }
-  }
-
-  // returned: of the last stage, what it sends back instead of on.
-  static void AwaitReceives(RoleForm& form, const std::vector<size_t>& received, const std::vector<size_t>& sent,
-                            const std::vector<size_t>& returned) {
-    for (size_t n = 0; n < received.size(); ++n) {
-      const size_t receive = received[n];
-      if (form.awaited_cut[receive] != RoleForm::kNever) continue;
-      size_t from = RoleForm::kNever;
-      if (n < sent.size() && receive < sent[n]) from = form.input_cut[sent[n]] - 1;
-      if (sent.empty() && n < returned.size() && receive < returned[n])
-        from = n == 0 ? 0 : form.input_cut[returned[n - 1]];  // behind the backward before
-      if (from != RoleForm::kNever && from >= form.input_cut[receive]) form.awaited_cut[receive] = from;
-    }
-  }
-
-  // Where chunks wrap around: a receive is posted one pass ahead, so the segment behind that waits beside which it
-  // began. Not before what was received before it in its direction, nor where another receive was seen to be awaited.
-  static void AwaitReceivesBeside(RoleForm& form, const std::vector<size_t>& received,
-                                  const std::vector<size_t>& others) {
-    const std::vector<size_t> seen = form.awaited_cut;
-    const auto is_awaited = [&](size_t cut) {
-      const auto there = [&](size_t receive) { return seen[receive] == cut; };
-      return std::ranges::any_of(received, there) || std::ranges::any_of(others, there);
-    };
-    size_t before = 0;
-    for (size_t n = 0; n < received.size(); ++n) {
-      size_t& awaited = form.awaited_cut[received[n]];
-      const size_t cut = form.input_cut[received[n]] + 1;
-      if (awaited == RoleForm::kNever && cut > before && cut + 1 < form.cuts && !is_awaited(cut)) awaited = cut;
-      if (awaited != RoleForm::kNever) before = awaited;
     }
   }
 
@@ -501,7 +469,7 @@ class Builder {
       for (const Counter& counter : one.counters) Count(job.counters, counter.name, counter.count);
     }
     job.counters.insert(job.counters.end(), steps_.counters.begin(), steps_.counters.end());
-    Count(job.counters, kUntoldTransfers, UntoldTransfers());
+    DescribeUntold();
     Classify();
     MeasureParts(job);
     out_.world_size = ranks_.back().rank + 1;
@@ -514,12 +482,16 @@ class Builder {
     FindAbsentPeers();
   }
 
-  uint64_t UntoldTransfers() const {
+  void DescribeUntold() {
     uint64_t count = 0;
-    for (size_t rank = 0; rank < ranks_.size(); ++rank)
-      for (size_t i = 0; i < steps_.ops[0][rank].collectives.size(); ++i)
-        if (IsUntoldTransfer(CollectiveOf(rank, i))) count += steps_.numbers.size();
-    return count;
+    std::vector<bool> of_rank;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const uint64_t untold = match_->UntoldTransfers(rank);
+      of_rank.push_back(untold > 0);
+      count += untold;
+    }
+    Count(out_.job.counters, kUntoldTransfers, count);
+    if (count > 0 && !steps_.pipelines && ranks_.size() > 1) out_.job.may_be_stage = std::move(of_rank);
   }
 
   // What ideally takes the same time: the n-th communication of a kind and size on all ranks; all transfers of a

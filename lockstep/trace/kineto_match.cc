@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "lockstep/trace/kineto_told.h"
 #include "lockstep/trace/untold_transfers.h"
 
 namespace lockstep::trace {
@@ -17,6 +18,7 @@ constexpr double kTogether = 20e3, kTogetherShare = 0.05;  // ns, and of the tra
 constexpr double kHostTogether = 2e6;                      // ns: threads of a host need their turn
 constexpr double kFurthestClock = 600e9;                   // ns: further apart are no clocks but runs
 constexpr double kTrustedClock = 3;                        // times the error: a smaller offset is none, if it may
+constexpr double kMostly = 0.9;                            // of the untold transfers: they are exchanges of all
 
 using OpsOfOne = std::vector<std::pair<size_t, const DeviceOp*>>;  // (rank, what it did) of a communication
 
@@ -47,16 +49,17 @@ KinetoMatch::KinetoMatch(std::vector<KinetoRank>& ranks, const KinetoSteps& step
 
 std::vector<KinetoMatch::Members> KinetoMatch::Candidates(size_t step) const {
   constexpr size_t kUntold = ~size_t{0};
+  enum class By : uint8_t { kOrder, kSequence, kOrderOfExchanges };
   // (group, order or sequence number, which of them, the how manieth of that number: those of a group call share it)
-  std::map<std::tuple<size_t, int64_t, bool, int64_t>, Members> found;
+  std::map<std::tuple<size_t, int64_t, By, int64_t>, Members> found;
   std::map<std::tuple<size_t, int, int, int64_t>, Members> transfers;  // (group, from, to, order); of an exchange one
                                                                        // end is below 0, whoever looks
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    std::map<size_t, int64_t> count;
+    std::map<std::pair<size_t, By>, int64_t> count;
     std::map<std::pair<size_t, int64_t>, int64_t> of_number;
     std::map<std::tuple<size_t, int, int>, int64_t> transfer_count;
     for (size_t i = 0; i < steps_.ops[step][rank].collectives.size(); ++i) {
-      const Collective& one = ranks_[rank].collectives[OpOf(step, rank, i).collective];
+      const Collective& one = CollectiveOf(step, rank, i);
       const size_t group = one.group == kNoIndex ? kUntold : group_[rank][one.group];
       if (one.peer >= 0) {
         const int own = ranks_[rank].rank;
@@ -65,11 +68,11 @@ std::vector<KinetoMatch::Members> KinetoMatch::Candidates(size_t step) const {
         transfers[{group, from, to, transfer_count[{group, from, to}]++}].emplace_back(rank, i);
         continue;
       }
-      if (IsUntoldTransfer(one)) continue;
-      const int64_t order = count[group]++;
-      const bool numbered = one.sequence >= 0;
-      const int64_t nth = numbered ? of_number[{group, one.sequence}]++ : 0;
-      found[{group, numbered ? one.sequence : order, numbered, nth}].emplace_back(rank, i);
+      if (IsUntoldTransfer(one) && !untold_meet_) continue;
+      const By by = IsTransferKernel(one.name) ? By::kOrderOfExchanges : one.sequence >= 0 ? By::kSequence : By::kOrder;
+      const int64_t order = count[{group, by == By::kSequence ? By::kOrder : by}]++;
+      const int64_t nth = by == By::kSequence ? of_number[{group, one.sequence}]++ : 0;
+      found[{group, by == By::kSequence ? one.sequence : order, by, nth}].emplace_back(rank, i);
     }
   }
   std::vector<Members> candidates;
@@ -82,7 +85,7 @@ std::vector<KinetoMatch::Members> KinetoMatch::Candidates(size_t step) const {
 
 bool KinetoMatch::SameName(size_t step, const Members& members) const {
   const auto name = [&](const auto& member) -> const std::string& {
-    return ranks_[member.first].collectives[OpOf(step, member.first, member.second).collective].name;
+    return CollectiveOf(step, member.first, member.second).name;
   };
   return std::all_of(members.begin(), members.end(),
                      [&](const auto& one) { return name(one) == name(members.front()); });
@@ -133,6 +136,32 @@ absl::StatusOr<std::vector<ClockOffset>> KinetoMatch::FitClocks() {
     }
   }
   return clocks;
+}
+
+void KinetoMatch::MatchUntold() {
+  constexpr size_t kOfATransfer = 2;  // ranks
+  size_t all = 0, together = 0;
+  for (size_t step = 0; step < steps_.numbers.size(); ++step) {
+    std::vector<Members> nth;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      for (size_t i = 0, n = 0; i < steps_.ops[step][rank].collectives.size(); ++i) {
+        if (!IsUntoldTransfer(CollectiveOf(step, rank, i))) continue;
+        nth.resize(std::max(nth.size(), ++n));
+        nth[n - 1].emplace_back(rank, i);
+      }
+    all += nth.size();
+    for (const Members& members : nth)
+      together += members.size() > kOfATransfer && members.size() == nth.front().size() && SameName(step, members) &&
+                  EndTogether(step, members);
+  }
+  untold_meet_ = all > 0 && static_cast<double>(together) >= kMostly * static_cast<double>(all);
+}
+
+uint64_t KinetoMatch::UntoldTransfers(size_t rank) const {
+  uint64_t count = 0;
+  for (size_t i = 0; i < steps_.ops[0][rank].collectives.size() && !untold_meet_; ++i)
+    if (IsUntoldTransfer(CollectiveOf(0, rank, i))) count += steps_.numbers.size();
+  return count;
 }
 
 }  // namespace lockstep::trace

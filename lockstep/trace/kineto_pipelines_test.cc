@@ -105,7 +105,7 @@ Told Transfer(const char* name, int64_t peer, const char* group = "7") {
   return told;
 }
 
-TEST(FusedTransfers, AreAnExchangeIfAllAreWithOneRank) {
+TEST(FusedTransfers, AreAnExchangeOfTheirGroup) {
   FusedTransfers fused;
   fused.Add(50, Transfer("send", 4));  // as profilers write them: in no order
   fused.Add(10, Transfer("send", 2));
@@ -121,7 +121,13 @@ TEST(FusedTransfers, AreAnExchangeIfAllAreWithOneRank) {
   EXPECT_EQ(exchange->collective.name, kExchange);
   EXPECT_EQ(exchange->destination, 2);
   EXPECT_EQ(last->destination, 4);
-  EXPECT_FALSE(fused.Between(25, 35)) << "with two ranks";
+  const auto with_two = fused.Between(25, 35);
+  ASSERT_TRUE(with_two) << "as around a ring";
+  EXPECT_EQ(with_two->collective.name, kExchange);
+  EXPECT_EQ(with_two->group_name, "7");
+  EXPECT_EQ(std::pair(with_two->source, with_two->destination), std::pair(int64_t{-1}, int64_t{-1}));
+  fused.Add(32, Transfer("send", 2, "8"));
+  EXPECT_FALSE(fused.Between(25, 35)) << "of two groups";
   EXPECT_FALSE(fused.Between(35, 45)) << "no transfer";
 }
 

@@ -73,14 +73,15 @@ std::optional<Told> FusedTransfers::Between(int64_t after_ns, int64_t until_ns) 
   const auto begin = behind(after_ns), end = behind(until_ns);
   if (begin == end || PlaceOfPeer(begin->second) < 0) return std::nullopt;
   Told fused = begin->second;
-  const bool with_one = std::all_of(begin, end, [&](const auto& one) {
-    return PlaceOfPeer(one.second) == PlaceOfPeer(fused) && one.second.group_name == fused.group_name;
-  });
-  if (!with_one) return std::nullopt;
-  const auto same = [&](const auto& one) { return one.second.collective.name == fused.collective.name; };
-  if (std::all_of(begin, end, same)) return fused;
-  fused.source = fused.destination = PlaceOfPeer(fused);
+  const auto all = [&](const auto& is_so) {
+    return std::all_of(begin, end, [&](const auto& one) { return is_so(one.second); });
+  };
+  if (!all([&](const Told& one) { return one.group_name == fused.group_name; })) return std::nullopt;
+  const bool with_one = all([&](const Told& one) { return PlaceOfPeer(one) == PlaceOfPeer(fused); });
+  if (with_one && all([&](const Told& one) { return one.collective.name == fused.collective.name; })) return fused;
+  fused.source = fused.destination = with_one ? PlaceOfPeer(fused) : -1;
   fused.collective.name = kExchange;
+  if (!with_one) fused.collective.elements_in = fused.collective.elements_out = -1;
   return fused;
 }
 

@@ -36,7 +36,8 @@ class FusedTransfers {
  public:
   void Add(int64_t begin_ns, const Told& told);
   // Of those that began behind `after` and up to `until`: a single one as it is, several between the same two ranks as
-  // an exchange. nullopt: none, or with several ranks.
+  // an exchange; with several ranks of a group as an exchange in that group, without a peer. nullopt: none, or of
+  // several groups.
   std::optional<Told> Between(int64_t after_ns, int64_t until_ns);
 
  private:

@@ -1,7 +1,10 @@
 #include "lockstep/trace/pickle.h"
 
+#include <cstddef>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/json_text.h"
 
@@ -58,11 +61,18 @@ class Writer {
 
   absl::StatusOr<Json> Dict(const PickleValue& value, int depth) {
     Json dict = Json::object();
+    auto& members = dict.get_ref<Json::object_t&>();  // which looks for each name among all before it
+    std::map<std::string, size_t> place_of;
     for (size_t i = 0; i + 1 < value.parts.size(); i += 2) {
       LS_ASSIGN_OR_RETURN(const Json key, Value(value.parts[i], depth + 1));
       if (key.is_structured()) return InvalidArgument("a key that is no text");
-      LS_ASSIGN_OR_RETURN(dict[key.is_string() ? key.get<std::string>() : OneLine(key)],
-                          Value(value.parts[i + 1], depth + 1));
+      LS_ASSIGN_OR_RETURN(Json member, Value(value.parts[i + 1], depth + 1));
+      const auto [known, anew] =
+          place_of.emplace(key.is_string() ? key.get<std::string>() : OneLine(key), members.size());
+      if (anew)
+        members.emplace_back(known->first, std::move(member));
+      else
+        members.begin()[static_cast<std::ptrdiff_t>(known->second)].second = std::move(member);
     }
     return dict;
   }

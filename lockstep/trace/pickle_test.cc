@@ -37,6 +37,18 @@ TEST(Pickle, ReadsNumbersOfAllSizes) {
   EXPECT_THAT(ErrorOf("\x8a\x09\0\0\0\0\0\0\0\0\x01."s), HasSubstr("more than 64 bits"));
 }
 
+TEST(Pickle, OfManyKeysNoneIsLookedForAmongAllBefore) {
+  constexpr uint32_t kKeys = 100'000;
+  std::string bytes = "\x80\x02}("s;
+  for (uint32_t key = 0; key < kKeys; ++key) {
+    bytes += "J";
+    for (uint32_t byte = 0; byte < 4; ++byte) bytes += static_cast<char>(key >> 8 * byte);
+    bytes += "K\x01"s;
+  }
+  EXPECT_EQ(Read(bytes + "u.").size(), kKeys);
+  EXPECT_EQ(Read("\x80\x02}(K\x01K\x02K\x05K\x06K\x01K\x03u."s), ParseJson(R"({"1": 3, "5": 6})"));
+}
+
 TEST(Pickle, TextIsKeptAndRepeated) {
   EXPECT_EQ(Read("\x80\x04\x95\x10\0\0\0\0\0\0\0]\x94(\x8c\x04ring\x94h\x01h\x01\x65."s),
             ParseJson(R"(["ring", "ring", "ring"])"));

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "lockstep/base/test_folder.h"
+#include "lockstep/trace/trail_recorder.h"
 #include "lockstep/trace/trails.h"
 
 namespace lockstep::trace {
@@ -176,6 +177,21 @@ TEST_F(RecordFileTest, DiagnoseReadsItBesideTrails) {
   const auto log = ReadTrails({path_});
   ASSERT_TRUE(log.ok());
   EXPECT_THAT(log->reported, testing::ElementsAre(0, 1));
+}
+
+TEST(TrailRecorder, TellsAgainThatNothingHasChanged) {
+  TrailSnapshot snapshot;
+  snapshot.taken_ns = 100'000'000'000;
+  const auto is_told_after = [&](double seconds) {
+    return IsToBeToldAgain(snapshot, Nanos{snapshot.taken_ns} - ToNanos(Seconds{seconds}));
+  };
+  EXPECT_FALSE(is_told_after(99)) << "its process is gone";
+  snapshot.alive = true;
+  EXPECT_FALSE(is_told_after(29));
+  EXPECT_TRUE(is_told_after(30)) << "since when it is quiet is not known else";
+  snapshot.under_way.emplace_back();
+  EXPECT_FALSE(is_told_after(4));
+  EXPECT_TRUE(is_told_after(5));
 }
 
 }  // namespace

@@ -320,8 +320,8 @@ absl::StatusOr<graph::OpGraphBuilder::Built> GraphOf(const StragglerRows& rows, 
   return builder.Build(lanes.first_lane, [&](uint32_t op) { return NameOf(table.ops()[op]); });
 }
 
-// Moves the rows into starts and durations. Answers how many places are left empty.
-absl::StatusOr<uint64_t> Fill(TracedJob& job, StragglerRows rows, const OpTable& table, const LaneTable& lanes,
+// Puts the rows into starts and durations. Answers how many places are left empty.
+absl::StatusOr<uint64_t> Fill(TracedJob& job, const StragglerRows& rows, const OpTable& table, const LaneTable& lanes,
                               const std::vector<uint32_t>& number, size_t threads) {
   const size_t width = job.lanes.size(), cells = number.size() * width;
   ParallelFor(2, threads, [&](size_t i, size_t /*worker*/) {
@@ -386,9 +386,10 @@ Origin OriginOf(const StragglerMeta& meta) {
   return origin;
 }
 
-// With the clocks that the rows were recorded with.
-absl::StatusOr<TracedJob> JobOf(StragglerRows rows, const OpTable& table, const LaneTable& lanes, const Mends& mends,
-                                graph::OpGraphBuilder::Built built, const StragglerMeta& meta, size_t threads) {
+// With the clocks that the rows were recorded with. Not measured yet.
+absl::StatusOr<TracedJob> JobOf(const StragglerRows& rows, const OpTable& table, const LaneTable& lanes,
+                                const Mends& mends, graph::OpGraphBuilder::Built built, const StragglerMeta& meta,
+                                size_t threads) {
   TracedJob job;
   job.name = meta.trial_name;
   job.world_size = meta.world_size;
@@ -402,7 +403,7 @@ absl::StatusOr<TracedJob> JobOf(StragglerRows rows, const OpTable& table, const 
   job.pp = meta.pp;
   job.ranks = rows.ranks;
   job.untold_clocks = mends.untold.workers;
-  LS_ASSIGN_OR_RETURN(const uint64_t missing, Fill(job, std::move(rows), table, lanes, built.number, threads));
+  LS_ASSIGN_OR_RETURN(const uint64_t missing, Fill(job, rows, table, lanes, built.number, threads));
   NameKinds(job);
   Count(job.counters, kAbsentRanks, job.steps.size() * static_cast<size_t>(job.dp) - job.lanes.size());
   Count(job.counters, "absent_ops", mends.put_back.size() + missing);
@@ -412,29 +413,30 @@ absl::StatusOr<TracedJob> JobOf(StragglerRows rows, const OpTable& table, const 
   Count(job.counters, kLostRowsLeftOut, mends.refused ? missing : 0);
   MarkAbsent(job, missing);
   MarkPutBack(job, mends, built.number);
-  TimeSteps(job, threads);
-  MeasureParts(job, threads);
   return job;
 }
 
-// Workers whose clocks are untold begin with the others, and what is put back ends with them: so the clocks of those
-// are put right before, by a job of the rows as far as they can be mended without that.
-absl::StatusOr<ClockShifts> MendOthersFirst(StragglerRows& rows, OpTable& table, LaneTable& lanes, Mends& mends,
-                                            const StragglerMeta& meta, size_t threads) {
+// What contradicts the schedule is taken back.
+absl::StatusOr<graph::OpGraphBuilder::Built> GraphOfMended(StragglerRows& rows, OpTable& table, LaneTable& lanes,
+                                                           Mends& mends, const StragglerMeta& meta) {
   absl::StatusOr<graph::OpGraphBuilder::Built> graph = GraphOf(rows, table, lanes, meta);
-  if (!graph.ok()) return ClockShifts();  // they are taken back
-  LS_ASSIGN_OR_RETURN(TracedJob job, JobOf(rows, table, lanes, mends, *std::move(graph), meta, threads));
-  ClockShifts shifts = MendClocks(job, threads);
-  if (shifts.empty()) return shifts;
+  if (graph.ok() || (mends.put_back.empty() && mends.renumbered.rows.empty() && mends.moved.empty())) return graph;
   TakeBack(mends, rows, lanes);
+  return GraphOf(rows, table, lanes, meta);
+}
+
+void Shift(StragglerRows& rows, const LaneTable& lanes, const StragglerMeta& meta, const ClockShifts& shifts) {
   std::vector<const std::vector<float>*> of_step;  // by the step's index in the rows
   for (const int64_t step : rows.steps)
     of_step.push_back(&shifts[static_cast<size_t>(std::ranges::lower_bound(lanes.steps, step) - lanes.steps.begin())]);
   for (auto& piece : rows.pieces)
     for (StragglerRow& row : piece)
       row.start += (*of_step[row.step])[row.dp * static_cast<size_t>(meta.pp) + row.stage];
-  mends = MendRows(rows, table, lanes, threads);
-  return shifts;
+}
+
+void Measure(TracedJob& job, size_t threads) {
+  TimeSteps(job, threads);
+  MeasureParts(job, threads);
 }
 
 }  // namespace
@@ -446,19 +448,26 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows, threads));
   LaneTable lanes = Lanes(rows, meta.dp, threads);
   Mends mends = MendRows(rows, table, lanes, threads);
-  ClockShifts shifts;
-  if (!mends.untold.workers.empty()) {
-    LS_ASSIGN_OR_RETURN(shifts, MendOthersFirst(rows, table, lanes, mends, meta, threads));
-  }
-  absl::StatusOr<graph::OpGraphBuilder::Built> graph = GraphOf(rows, table, lanes, meta);
-  if (!graph.ok() && !(mends.put_back.empty() && mends.renumbered.rows.empty() && mends.moved.empty())) {
+  LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built, GraphOfMended(rows, table, lanes, mends, meta));
+  LS_ASSIGN_OR_RETURN(TracedJob job, JobOf(rows, table, lanes, mends, std::move(built), meta, threads));
+  const bool untold = !mends.untold.workers.empty();
+  if (!untold) rows.pieces = {};  // what follows needs as much memory
+  Measure(job, threads);
+  const ClockShifts shifts = MendClocks(job, threads);
+  if (untold && !shifts.empty()) {
+    // Workers whose clocks are untold begin with the others, and what is put back ends with them: so rows are mended
+    // once more, now that the others' clocks are right.
+    job = TracedJob();
     TakeBack(mends, rows, lanes);
-    graph = GraphOf(rows, table, lanes, meta);
+    Shift(rows, lanes, meta, shifts);
+    mends = MendRows(rows, table, lanes, threads);
+    LS_ASSIGN_OR_RETURN(built, GraphOfMended(rows, table, lanes, mends, meta));
+    LS_ASSIGN_OR_RETURN(job, JobOf(rows, table, lanes, mends, std::move(built), meta, threads));
+    rows.pieces = {};
+    Measure(job, threads);
   }
-  LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built, std::move(graph));
-  LS_ASSIGN_OR_RETURN(TracedJob job, JobOf(std::move(rows), table, lanes, mends, std::move(built), meta, threads));
   Count(job.counters, "steps_without_compute", idle_steps);
-  TellClocks(job, shifts.empty() ? MendClocks(job, threads) : shifts);
+  TellClocks(job, shifts);
   BoundUnknownTransfers(job);
   return job;
 }

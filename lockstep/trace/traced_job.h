@@ -67,6 +67,7 @@ struct TracedJob {
   bool tells_loading = false;  // of data: it has ops of its own. Else it is what passes before a step's first op
   int dp = 1, pp = 1;
   std::vector<std::vector<int32_t>> ranks;  // [dp][stage]
+  std::vector<bool> may_be_stage;           // [dp]: of a pipeline that nothing tells of; empty: none
 
   // [op * lanes + lane], s.
   std::vector<float> starts, durations;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "lockstep/trace/process_alone.h"
@@ -41,6 +42,17 @@ int64_t BegunAt(const TrailSnapshot& trail) {
   int64_t last = 0;
   for (const ls_communicator& own : trail.communicators) last = std::max(last, own.created_ns);
   return last;
+}
+
+// Whether it tells of the job's present rather than the other one does. Trails of waits for data have no communicators.
+bool IsNewer(const TrailSnapshot& a, const TrailSnapshot& b) {
+  const auto newest = [](const TrailSnapshot& trail) {
+    int64_t last = 0;
+    for (const auto* records : {&trail.ended, &trail.under_way})
+      for (const ls_record& record : *records) last = std::max(last, record.time_ns);
+    return std::tuple(BegunAt(trail), trail.alive, last);
+  };
+  return newest(b) < newest(a);
 }
 
 // Wall times between which its process is known to have communicated.
@@ -113,7 +125,7 @@ ChosenTrails ChooseTrails(std::vector<TrailSnapshot> trails) {
       chosen_of.emplace(std::move(owner), std::move(trail));
     else if (IsSameProcess(known->second, trail))
       Append(known->second, std::move(trail));
-    else if (BegunAt(known->second) < BegunAt(trail))
+    else if (IsNewer(trail, known->second))
       known->second = std::move(trail);
   }
   all.senseless = !all.counters.empty();

@@ -409,17 +409,25 @@ class Joiner {
       known->second = std::min(known->second, quiet);
   }
 
-  // Where none runs, somebody paused the job, or it is over, and nobody knows who was gone first.
+  // Ranks of which no process that communicates goes on: one that waited for data may have been another, an evaluation
+  // say, and one that was started again may not have used all libraries yet. Where none runs, somebody paused the job,
+  // or it is over, and nobody knows who was gone first.
   void NoteAtRest() {
-    log_.at_rest.emplace();
-    const auto is_gone = [](const TrailSnapshot& trail) { return !trail.alive && !trail.elsewhere; };
-    if (std::ranges::all_of(trails_, [&](const TrailSnapshot& trail) { return trail.stopped || is_gone(trail); }))
-      return;
+    std::map<int, std::string> at_rest;
+    std::set<int> run;
     for (const TrailSnapshot& trail : trails_) {
+      if (trail.owner().second == kDataLibrary) continue;
       const int rank = static_cast<int>(trail.origin.rank);
-      if (trail.stopped) log_.at_rest->emplace(rank, "its process is stopped (state T)");
-      if (is_gone(trail)) log_.at_rest->emplace(rank, "its process is gone");
+      if (trail.stopped)
+        at_rest[rank] = "its process is stopped (state T)";
+      else if (trail.alive || trail.elsewhere)
+        run.insert(rank);
+      else
+        at_rest.emplace(rank, "its process is gone");
     }
+    if (run.empty()) at_rest.clear();
+    for (const int rank : run) at_rest.erase(rank);
+    log_.at_rest = std::move(at_rest);
   }
 
   void TakeTransfer(const TrailSnapshot& trail, const ls_record& record, const Told& told) {

@@ -4,11 +4,12 @@
 #include "lockstep/trace/trails.h"
 
 namespace lockstep::trace {
-namespace {
 
-constexpr Seconds kTellAgain{5};  // that an op is still under way: its age is what tells a hang
-
-}  // namespace
+bool IsToBeToldAgain(const TrailSnapshot& snapshot, Nanos told) {
+  constexpr Seconds kUnderWay{5}, kQuiet{30};
+  const Seconds after = snapshot.under_way.empty() ? kQuiet : kUnderWay;
+  return snapshot.alive && Nanos{snapshot.taken_ns} - told >= ToNanos(after);
+}
 
 absl::Status TrailRecorder::Look(bool all) {
   alive_ = 0;
@@ -23,8 +24,7 @@ absl::Status TrailRecorder::Look(bool all) {
     const TrailSnapshot snapshot = TakeSnapshot(*file, &followed.at);
     alive_ += snapshot.alive;
     overwritten_ += snapshot.missed;
-    const Nanos now{snapshot.taken_ns};
-    const bool again = snapshot.alive && !snapshot.under_way.empty() && now - followed.told >= ToNanos(kTellAgain);
+    const bool again = IsToBeToldAgain(snapshot, followed.told);
     const bool same = snapshot.under_way.size() == followed.under_way && snapshot.alive == followed.alive &&
                       snapshot.stopped == followed.stopped;
     if (!all && !again && snapshot.ended.empty() && same) continue;
@@ -32,7 +32,7 @@ absl::Status TrailRecorder::Look(bool all) {
     followed.under_way = snapshot.under_way.size();
     followed.alive = snapshot.alive;
     followed.stopped = snapshot.stopped;
-    followed.told = now;
+    followed.told = Nanos{snapshot.taken_ns};
     kept_ += snapshot.ended.size();
   }
   return absl::OkStatus();

@@ -12,6 +12,10 @@
 
 namespace lockstep::trace {
 
+// Whether a snapshot is worth its place though nothing in it is new since `told`: how long an op has been under way is
+// what tells a hang, and how long a rank that runs has done nothing is told by when it was last looked at.
+bool IsToBeToldAgain(const TrailSnapshot& snapshot, Nanos told);
+
 class TrailRecorder {
  public:
   // `directory`: of trails, or of a run.

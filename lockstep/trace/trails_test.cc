@@ -160,6 +160,37 @@ TEST(Trails, WhoIsStoppedOrGoneLaunchesNothingMore) {
   EXPECT_EQ(JoinTrails(trails).at_rest, Map{}) << "it is over, and nobody knows who was gone first";
 }
 
+// An evaluation's, say, that has ended.
+TEST(Trails, WhoRunsIsNotGoneBecauseAnotherProcessOfItIs) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(1), TrailOf(2), TrailOf(1), TrailOf(2)};
+  std::strcpy(trails[3].origin.source, "feed");
+  std::strcpy(trails[4].origin.source, "nccl");  // started again, it has used gloo alone so far
+  trails[3].alive = trails[4].alive = false;
+  using Map = std::map<int, std::string>;
+  EXPECT_EQ(JoinTrails(trails).at_rest, Map{});
+  trails[2].stopped = true;
+  EXPECT_EQ(JoinTrails(trails).at_rest, (Map{{2, "its process is stopped (state T)"}}));
+  trails[2].alive = trails[2].stopped = false;
+  EXPECT_EQ(JoinTrails(trails).at_rest, (Map{{2, "its process is gone"}}));
+}
+
+// A feed's trail tells nothing of when its process began.
+TEST(Trails, OfTwoWithoutCommunicatorsTheLivingOneTells) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(0), TrailOf(0)};
+  for (TrailSnapshot& trail : trails) {
+    std::strcpy(trail.origin.source, "feed");
+    trail.alive = false;
+    ls_record& wait = trail.ended.emplace_back();
+    wait.kind = LS_RECORD_DATA;
+    trail.origin.pid = static_cast<uint32_t>(4711 + (&trail - trails.data()));
+    wait.time_ns = (10 + (&trail - trails.data())) * kMs;
+  }
+  const auto told_at_ms = [&] { return JoinTrails(trails).data_waits.at(0).end_ns / kMs; };
+  EXPECT_EQ(told_at_ms(), 12) << "the newest";
+  trails[1].alive = true;
+  EXPECT_EQ(told_at_ms(), 11);
+}
+
 TEST(Trails, SinceWhenARankIsQuietItsNewestOpTells) {
   std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(1), TrailOf(2), TrailOf(3)};
   for (TrailSnapshot& trail : trails) AddCommunicator(trail, 7, trail.origin.rank, 4, 20'000 * kMs);
