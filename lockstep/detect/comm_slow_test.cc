@@ -529,6 +529,28 @@ TEST(Slowness, ASlowWayBetweenPairsAloneIsNamed) {
   EXPECT_EQ(findings[0].suspects.front().name, "1<->5");
 }
 
+// Of those over InfiniBand, say: they tell nothing of the ways that gloo sends use.
+TEST(Slowness, SendsOfAnotherTransportHideNoSlowWay) {
+  RingJob job = Pipeline(1);
+  job.Delay(1, 5, 30);
+  job.Steps(40);
+  trace::CommTransfer sent;
+  sent.communicator = static_cast<uint32_t>(job.log().communicators.size());
+  sent.sequence = trace::CommTransfer::kAlone;
+  sent.rank = 0;
+  sent.peer = 1;
+  sent.direction = trace::Direction::kSend;
+  sent.count = 1;
+  sent.bytes = 1000;
+  sent.wire_ns = 10'000;
+  sent.ended_ns = job.log().ops[job.log().ops.size() / 2].created_ns;
+  job.log().communicators.push_back({"", "", {0, 1}});
+  job.log().transfers.push_back(sent);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].suspects.front().name, "1<->5");
+}
+
 // What was there before anybody waited for it took nobody's time, and nobody knows when it came.
 TEST(Slowness, SendsThatNobodyWaitsForTellNothing) {
   RingJob job = Pipeline(1);
