@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <string>
 
 #include "lockstep/base/test_folder.h"
 #include "lockstep/detect/comm_hang.h"
@@ -422,6 +423,19 @@ TEST(Slowness, TwoSlowRanksAreBothNamedTheSlowerFirst) {
   ASSERT_EQ(findings.size(), 2u);
   EXPECT_THAT(findings[0].suspects, ElementsAre(incident::SuspectRank(RankId(6))));
   EXPECT_THAT(findings[1].suspects, ElementsAre(incident::SuspectRank(RankId(3))));
+}
+
+// It is late by itself in the one group, and then in the other: each waits for the same.
+TEST(Slowness, WhatGroupsWaitBesideEachOtherIsToldOnce) {
+  RingJob job(8);
+  for (const std::vector<int>& group : {std::vector<int>{0, 1, 2, 3}, {4, 5, 6, 7}, {0, 4}, {1, 5}, {2, 6}, {3, 7}})
+    job.AddRing(group);
+  job.Compute(3, 150);
+  job.Steps(40);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_THAT(findings[0].evidence[1], HasSubstr("% of the time others waited for it"));
+  EXPECT_NEAR(std::stod(findings[0].evidence[1]), 100 * findings[0].price.share, 1);
 }
 
 TEST(Slowness, AllEquallySlowIsNobodysFault) {
