@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "lockstep/detect/comm_circles.h"
 #include "lockstep/detect/comm_departures.h"
@@ -490,6 +491,29 @@ bool IsByTimeAlone(const trace::CommLog& log, const Finding& finding) {
          });
 }
 
+std::string TooSoonText(const Finding& finding, Seconds waited, Seconds before, Seconds limit) {
+  return fmt::format(
+      "{}: for {:.3g} s, and in this job waits of {:.3g} s have ended, so whether it hangs can't be told of less than "
+      "{:.3g} s",
+      finding.evidence.empty() ? "ranks wait" : finding.evidence.front(), waited.value, before.value, limit.value);
+}
+
+// Ranks have waited for about as long before, and gone on: nobody is named yet, nor is all known to be well.
+void LeaveOutTooSoon(const trace::CommLog& log, const CommThresholds& thresholds, Seconds waited, Seconds usual,
+                     CommDiagnosis& diagnosis) {
+  if (diagnosis.findings.empty()) return;
+  const Seconds limit = std::max(thresholds.hang, usual * thresholds.hang_of_usual);
+  const Seconds repeated = RepeatedWait(log), limit_alone = repeated * thresholds.hang_of_longest;
+  std::erase_if(diagnosis.findings, [&](const Finding& finding) {
+    const bool by_repeated = limit_alone > limit && IsByTimeAlone(log, finding);
+    const Seconds own = by_repeated ? limit_alone : limit;
+    if (waited >= own) return false;
+    if (diagnosis.too_short.empty())
+      diagnosis.too_short = TooSoonText(finding, waited, by_repeated ? repeated : usual, own);
+    return true;
+  });
+}
+
 // A collective or transfer, by itself or by a rank's counters.
 bool IsAnyTold(const trace::CommLog& log) {
   return !log.ops.empty() ||
@@ -502,10 +526,10 @@ CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresho
   CommDiagnosis diagnosis;
   diagnosis.no_report = NoReport(log);
   const std::optional<Seconds> waited = LongestWait(log);
-  if (waited && *waited < UsualWait(log, thresholds)) return diagnosis;
+  const Seconds usual = waited ? UsualWait(log) : Seconds{0};
+  if (waited && *waited < std::max(thresholds.hang, usual)) return diagnosis;
   diagnosis.findings = Finder(log, diagnosis.no_report).Run();
-  if (waited && !diagnosis.findings.empty() && *waited < RepeatedWait(log, thresholds))
-    std::erase_if(diagnosis.findings, [&](const Finding& finding) { return IsByTimeAlone(log, finding); });
+  if (waited) LeaveOutTooSoon(log, thresholds, *waited, usual, diagnosis);
   return diagnosis;
 }
 
@@ -519,13 +543,14 @@ CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresho
   }
   std::erase_if(diagnosis.findings, [&](const Finding& hang) { return IsExplained(hang, findings); });
   diagnosis.findings.insert(diagnosis.findings.begin(), findings.begin(), findings.end());
+  std::string waits = std::exchange(diagnosis.too_short, "");
   if (!diagnosis.findings.empty()) return diagnosis;
   if (!IsAnyTold(log))
     too_short =
         "no rank has told of a collective, send or receive: whether they have met, or still wait to meet, can't be "
         "told";
-  const std::string quiet = QuietText(log, thresholds);
-  diagnosis.too_short = quiet.empty() ? std::move(too_short) : quiet + (too_short.empty() ? "" : "; ") + too_short;
+  const std::string why = waits.empty() ? QuietText(log, thresholds) : std::move(waits);
+  diagnosis.too_short = why + (why.empty() || too_short.empty() ? "" : "; ") + too_short;
   return diagnosis;
 }
 

@@ -346,6 +346,40 @@ TEST(CommHang, WhatHasEndedSoLateTwiceMayEndAgain) {
   Job stopped = at(2, 8'000'000'000);
   stopped.log().at_rest->emplace(0, "its process is stopped (state T)");
   EXPECT_TRUE(stopped.Diagnose().findings.at(0).certain) << "time is not all that tells";
+
+  const auto report = [](Job now) { return DiagnosisReport(now.Diagnose(), now.log()); };
+  for (const int64_t waited_ns : {8'000'000'000, 17'000'000'000}) {
+    const Json told = report(at(2, waited_ns));
+    EXPECT_TRUE(told["healthy"].is_null()) << told;
+    EXPECT_THAT(told["blind_spot"].get<std::string>(),
+                AllOf(HasSubstr("rank 0: ranks 1, 2 wait in all_reduce 600"), HasSubstr("waits of 12 s"),
+                      HasSubstr("can't be told of less than 18 s")));
+  }
+  EXPECT_THAT(report(at(2, 4'000'000'000)).dump(), Not(HasSubstr("wait in"))) << "a running job always waits";
+}
+
+// In each of its steps all wait for 12 s, and once for longer.
+TEST(CommHang, WhatIsBeyondTheUsualIsNotKnownToBeWell) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 200, rank == 0 ? 200 : 201);
+  job.log().at_rest.emplace();
+  for (int64_t step = 1; step < 200; ++step)
+    for (int rank = 0; rank < 3; ++rank) {
+      job.Add(world, rank, step, "all_reduce", OpState::kCompleted);
+      trace::CommOp& op = job.log().ops.back();
+      op.duration_ns = rank != 0 ? 12'000'000'000 : 1'000'000;
+      op.created_ns = step * 20'000'000'000 - op.duration_ns;
+    }
+  const auto report = [&](int64_t waited_ns) {
+    for (trace::CommOp& op : job.log().ops)
+      if (op.state != OpState::kCompleted) op.age_ns = waited_ns;
+    return DiagnosisReport(job.Diagnose(), job.log());
+  };
+  EXPECT_EQ(report(11'000'000'000)["healthy"], true);
+  EXPECT_TRUE(report(50'000'000'000)["healthy"].is_null());
+  EXPECT_THAT(report(50'000'000'000)["blind_spot"].get<std::string>(), HasSubstr("can't be told of less than 96 s"));
+  EXPECT_EQ(report(97'000'000'000)["healthy"], false);
 }
 
 // Rank 1 sleeps, and the others wait for it in what no collector sees.

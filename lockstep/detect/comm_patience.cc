@@ -20,8 +20,6 @@ constexpr size_t kFewestMoments = 100;  // to tell how long it is quiet in betwe
 
 bool HasCompleted(const CommOp& op) { return op.state == trace::OpState::kCompleted && op.duration_ns >= 0; }
 
-Seconds Times(double factor, int64_t ns) { return ToSeconds(Nanos{ns}) * factor; }
-
 // What all but 1 % are at most. Requires some.
 int64_t Usual(std::vector<int64_t> values) {
   const auto rare = values.begin() + static_cast<std::ptrdiff_t>(values.size() * 99 / 100);
@@ -41,16 +39,15 @@ std::optional<Seconds> LongestWait(const trace::CommLog& log) {
   return longest < 0 ? std::nullopt : std::optional(ToSeconds(Nanos{longest}));
 }
 
-Seconds UsualWait(const trace::CommLog& log, const CommThresholds& thresholds) {
+Seconds UsualWait(const trace::CommLog& log) {
   std::vector<int64_t> durations;
   for (const CommOp& op : log.ops)
     if (HasCompleted(op)) durations.push_back(op.duration_ns);
-  if (durations.empty()) return thresholds.hang;
-  return std::max(thresholds.hang, Times(thresholds.hang_of_usual, Usual(std::move(durations))));
+  return durations.empty() ? Seconds{0} : ToSeconds(Nanos{Usual(std::move(durations))});
 }
 
 // Ranks that wait at the same moment are no second time: it may be for the same one.
-Seconds RepeatedWait(const trace::CommLog& log, const CommThresholds& thresholds) {
+Seconds RepeatedWait(const trace::CommLog& log) {
   const auto tells = [](const CommOp& op) { return HasCompleted(op) && op.created_ns >= 0; };
   const CommOp* longest = nullptr;
   for (const CommOp& op : log.ops)
@@ -61,7 +58,7 @@ Seconds RepeatedWait(const trace::CommLog& log, const CommThresholds& thresholds
   for (const CommOp& op : log.ops)
     if (tells(op) && (op.created_ns >= end || op.created_ns + op.duration_ns <= begin))
       again = std::max(again, op.duration_ns);
-  return Times(thresholds.hang_of_longest, again);
+  return ToSeconds(Nanos{again});
 }
 
 std::optional<Seconds> UsualQuiet(const trace::CommLog& log) {
@@ -75,7 +72,7 @@ std::optional<Seconds> UsualQuiet(const trace::CommLog& log) {
   std::sort(moments.begin(), moments.end());
   std::adjacent_difference(moments.begin(), moments.end(), moments.begin());
   std::nth_element(moments.begin() + 1, moments.begin() + 2, moments.end(), std::greater<>());
-  return Times(kQuiets, moments[2]);
+  return ToSeconds(Nanos{moments[2]}) * kQuiets;
 }
 
 std::optional<Seconds> QuietFor(const trace::CommLog& log) {

@@ -13,11 +13,11 @@ namespace lockstep::detect {
 
 // The longest that an op has been under way which has not ended. Null: nothing is, or of something it is not known.
 std::optional<Seconds> LongestWait(const trace::CommLog& log);
-// Nothing that is shorter hangs: a running job always has something under way.
-Seconds UsualWait(const trace::CommLog& log, const CommThresholds& thresholds);
-// What is shorter has ended before: by what took longest at two moments, for of one alone (the first step, a pause)
-// nobody knows that it comes again.
-Seconds RepeatedWait(const trace::CommLog& log, const CommThresholds& thresholds);
+// What all but 1 % of what has ended took at most: a running job always has something under way. 0: nothing has.
+Seconds UsualWait(const trace::CommLog& log);
+// What took longest at two moments, for of one alone (the first step, a pause) nobody knows that it comes again. 0: no
+// two did.
+Seconds RepeatedWait(const trace::CommLog& log);
 // For how long nothing is launched and nothing ends in a job that goes on: kQuiets times the longest that came twice.
 // Null: too little is told.
 inline constexpr double kQuiets = 3;

@@ -77,6 +77,9 @@ std::string TooShort(const Rounds& rounds, const Known& known) {
         "whether they are slow can't be told",
         known.hardly.size(), known.hardly.front());
   if (rounds.share >= 1) return "";
+  if (rounds.share <= 0 && rounds.steps.wanted_ns > 0)
+    return fmt::format("no step of the job is known: whether anybody is slow can't be told of less than {:.0f} s",
+                       ToSeconds(Nanos{rounds.steps.wanted_ns}).value);
   if (rounds.share <= 0) return "no step of the job is known: whether anybody is slow can't be told";
   const double seconds = ToSeconds(Nanos{rounds.length_ns()}).value;
   return fmt::format(

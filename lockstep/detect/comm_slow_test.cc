@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <string>
 
 #include "lockstep/base/test_folder.h"
 #include "lockstep/detect/comm_hang.h"
@@ -424,6 +425,19 @@ TEST(Slowness, TwoSlowRanksAreBothNamedTheSlowerFirst) {
   EXPECT_THAT(findings[1].suspects, ElementsAre(incident::SuspectRank(RankId(3))));
 }
 
+// It is late by itself in the one group, and then in the other: each waits for the same.
+TEST(Slowness, WhatGroupsWaitBesideEachOtherIsToldOnce) {
+  RingJob job(8);
+  for (const std::vector<int>& group : {std::vector<int>{0, 1, 2, 3}, {4, 5, 6, 7}, {0, 4}, {1, 5}, {2, 6}, {3, 7}})
+    job.AddRing(group);
+  job.Compute(3, 150);
+  job.Steps(40);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_THAT(findings[0].evidence[1], HasSubstr("% of the time others waited for it"));
+  EXPECT_NEAR(std::stod(findings[0].evidence[1]), 100 * findings[0].price.share, 1);
+}
+
 TEST(Slowness, AllEquallySlowIsNobodysFault) {
   RingJob job(4);
   job.AddRing({0, 1, 2, 3});
@@ -526,6 +540,28 @@ TEST(Slowness, ASlowWayBetweenPairsAloneIsNamed) {
   const std::vector<Finding> findings = job.Find();
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].syndrome, Syndrome::kCommunicationSlow);
+  EXPECT_EQ(findings[0].suspects.front().name, "1<->5");
+}
+
+// Of those over InfiniBand, say: they tell nothing of the ways that gloo sends use.
+TEST(Slowness, SendsOfAnotherTransportHideNoSlowWay) {
+  RingJob job = Pipeline(1);
+  job.Delay(1, 5, 30);
+  job.Steps(40);
+  trace::CommTransfer sent;
+  sent.communicator = static_cast<uint32_t>(job.log().communicators.size());
+  sent.sequence = trace::CommTransfer::kAlone;
+  sent.rank = 0;
+  sent.peer = 1;
+  sent.direction = trace::Direction::kSend;
+  sent.count = 1;
+  sent.bytes = 1000;
+  sent.wire_ns = 10'000;
+  sent.ended_ns = job.log().ops[job.log().ops.size() / 2].created_ns;
+  job.log().communicators.push_back({"", "", {0, 1}});
+  job.log().transfers.push_back(sent);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].suspects.front().name, "1<->5");
 }
 

@@ -9,7 +9,9 @@
 #include "absl/container/btree_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
 #include "lockstep/base/median.h"
+#include "lockstep/trace/trail_file.h"
 
 namespace lockstep::detect {
 namespace {
@@ -378,11 +380,16 @@ bool IsBetter(const OfOne& one, const OfOne& other) {
 std::vector<Moves> MovesOf(const std::vector<std::string>& functions) {
   std::vector<Moves> moves;
   for (const std::string& function : functions) {
-    const std::string lower = absl::AsciiStrToLower(function);
-    const bool scatters = absl::StrContains(lower, "scatter"), gathers = absl::StrContains(lower, "gather");
-    moves.push_back(scatters ? Moves::kScatters : gathers ? Moves::kGathers : Moves::kOther);
+    const std::string letters = absl::StrReplaceAll(absl::AsciiStrToLower(function), {{"_", ""}});
+    moves.push_back(absl::StrContains(letters, "reducescatter") ? Moves::kScatters
+                    : absl::StrContains(letters, "allgather")   ? Moves::kGathers
+                                                                : Moves::kOther);
   }
   return moves;
+}
+
+Moves MovesOf(uint8_t function) {
+  return function == LS_REDUCE_SCATTER ? Moves::kScatters : function == LS_ALL_GATHER ? Moves::kGathers : Moves::kOther;
 }
 
 JobSteps FindJobSteps(std::vector<Met> all) {
@@ -405,8 +412,10 @@ JobSteps FindJobSteps(std::vector<Met> all) {
     Marks& marks = one.marks;
     if (IsSharded(*one.communicator)) {
       if (!light) light = LightOnesOf(communicators, from_ns, to_ns);
+      const bool by_count = marks.is_proven && !light->may_be_more;
+      const int64_t wanted_ns = by_count ? marks.period_ns * int64_t{kMicrobatches} : 0;
       std::optional<Marks> steps = StepsOfSharded(std::move(marks), *light);
-      if (!steps) return {.ends_ns = {from_ns}};
+      if (!steps) return {.ends_ns = {from_ns}, .wanted_ns = wanted_ns};
       marks = *std::move(steps);
     }
     if (!marks.is_proven) marks = Bursts(*one.communicator, from_ns, to_ns, pauses);

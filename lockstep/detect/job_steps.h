@@ -13,8 +13,11 @@ namespace lockstep::detect {
 
 enum class Moves : uint8_t { kOther, kGathers, kScatters };
 
-// Of functions by their names, however these are spelt: "all_gather", "ReduceScatter".
+// Of functions by their names, however these are spelt: "all_gather", "ReduceScatter". What one rank gathers or
+// scatters is something else.
 std::vector<Moves> MovesOf(const std::vector<std::string>& functions);
+// Of an ls_function: the same.
+Moves MovesOf(uint8_t function);
 
 // A collective, as one of those that took part, or all, saw it end.
 struct Met {
@@ -30,6 +33,7 @@ struct Met {
 struct JobSteps {
   std::vector<int64_t> ends_ns;  // ascending; the first is where the first step begins. Empty: there are no collectives
   int64_t usual_ns = 0;          // what a step takes, at the least
+  int64_t wanted_ns = 0;         // where no step is known: in so much time some would be; 0: nobody knows
 
   // Whether somebody is slow is told of six; of four at the least, for one alone may lie in three quarters of the time
   // in which there are fewer.

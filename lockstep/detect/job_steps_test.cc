@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "lockstep/trace/trails.h"
+
 namespace lockstep::detect {
 namespace {
 
@@ -143,6 +145,9 @@ TEST(JobSteps, AreNotKnownBeforeAFewAreOverWhereParametersAreSharded) {
   EXPECT_EQ(FindJobSteps(Numbered(begun)).size(), 0u) << "of the first, without a norm";
   std::vector<Met> no_norms = ShardedJob().Steps(40).all();
   std::erase_if(no_norms, [](const Met& one) { return one.bytes == 0; });
+  const std::vector<Met> young(no_norms.begin(), no_norms.begin() + static_cast<std::ptrdiff_t>(no_norms.size() / 2));
+  EXPECT_EQ(FindJobSteps(Numbered(young)).size(), 0u);
+  EXPECT_EQ(FindJobSteps(Numbered(young)).wanted_ns, 3200);
   EXPECT_EQ(FindJobSteps(Numbered(no_norms)).usual_ns, 100) << "microbatches, of which no more are in one";
 }
 
@@ -189,7 +194,16 @@ TEST(JobSteps, AreNotWhatLiesBetweenLossesOfMicrobatches) {
 TEST(JobSteps, AreToldByWhatFunctionsAreNamed) {
   EXPECT_THAT(MovesOf({"all_gather", "AllGather", "_all_gather_base", "allgather"}), Each(Moves::kGathers));
   EXPECT_THAT(MovesOf({"reduce_scatter", "ReduceScatter", "_reduce_scatter_base"}), Each(Moves::kScatters));
-  EXPECT_THAT(MovesOf({"all_reduce"}), ElementsAre(Moves::kOther));
+  EXPECT_THAT(MovesOf({"all_reduce", "gather", "scatter", "_scatter_base", "Gather"}), Each(Moves::kOther));
+}
+
+// Agents tell steps by functions' numbers, and a log by their names.
+TEST(JobSteps, AreToldByNumbersOfFunctionsAlike) {
+  const std::vector<std::string> functions = trace::JoinTrails({}).functions;
+  const std::vector<Moves> moves = MovesOf(functions);
+  ASSERT_EQ(functions.size(), size_t{LS_FUNCTIONS});
+  for (uint8_t function = 0; function < LS_FUNCTIONS; ++function)
+    EXPECT_EQ(MovesOf(function), moves[function]) << functions[function];
 }
 
 // All parameters are broadcast at the start, and gathered for a checkpoint in each tenth step.

@@ -45,10 +45,7 @@ JobSteps StepsOf(const std::vector<const trace::TrailSnapshot*>& of_rank) {
     for (const ls_record& record : trail->ended) {
       const ls_op_body& op = record.body.op;
       if (!IsCollective(record)) continue;
-      const Moves moves = op.function == LS_ALL_GATHER       ? Moves::kGathers
-                          : op.function == LS_REDUCE_SCATTER ? Moves::kScatters
-                                                             : Moves::kOther;
-      all.push_back({before + op.communicator, op.number, op.function, moves, record.time_ns, op.bytes});
+      all.push_back({before + op.communicator, op.number, op.function, MovesOf(op.function), record.time_ns, op.bytes});
       own = std::max(own, op.communicator + 1);
     }
     before += own;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "lockstep/detect/transfer_pairs.h"
 
 namespace lockstep::detect {
@@ -98,9 +100,9 @@ void AddFirst(const trace::CommLog& log, const Transfers& transfers, const Round
   }
 }
 
-// Sends outside of collectives whose time on the wire is known (NCCL).
-bool AddWireAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays) {
-  bool any = false;
+// Sends outside of collectives whose time on the wire is known (NCCL). Returns their communicators.
+absl::flat_hash_set<uint32_t> AddWireAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays) {
+  absl::flat_hash_set<uint32_t> communicators;
   for (const CommTransfer& send : log.transfers) {
     if (send.sequence != CommTransfer::kAlone || send.direction != Direction::kSend || send.count == 0 ||
         send.wire_ns < 0 || send.ended_ns > rounds.end_ns)
@@ -108,15 +110,17 @@ bool AddWireAlone(const trace::CommLog& log, const Rounds& rounds, Collected& de
     const MessageClass alike{MagnitudeOf(send.bytes / send.count), MessageClass::Measure::kWire};
     const double took = static_cast<double>(send.wire_ns), messages = send.count;
     delays[alike].push_back({{send.rank, send.peer, send.port}, {took / messages, messages, took, send.ended_ns}});
-    any = true;
+    communicators.insert(send.communicator);
   }
-  return any;
+  return communicators;
 }
 
-// Sends outside of collectives of which both ends are told (gloo). When a message was there is known only where
-// somebody was waiting for it then.
-void AddAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays) {
-  for (const auto& [ends, lane] : LanesOf(log, rounds.end_ns))
+// Sends outside of collectives of which both ends are told (gloo), in communicators of which the wire's times are not.
+// When a message was there is known only where somebody was waiting for it then.
+void AddAlone(const trace::CommLog& log, const Rounds& rounds, const absl::flat_hash_set<uint32_t>& by_wire,
+              Collected& delays) {
+  for (const auto& [ends, lane] : LanesOf(log, rounds.end_ns)) {
+    if (by_wire.contains(std::get<0>(ends))) continue;
     for (const auto& [send, receive] : PairsOf(lane)) {
       if (receive->held_up_ns < kHeldUpNs) continue;
       const auto took =
@@ -125,6 +129,7 @@ void AddAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays
       delays[alike].push_back(
           {{send->rank, receive->rank, 0}, {took, 1, static_cast<double>(receive->held_up_ns), send->created_ns}});
     }
+  }
 }
 
 std::vector<WayDelays> ByWay(const std::vector<std::pair<Way, DelaySample>>& collected) {
@@ -159,7 +164,7 @@ Delays DelaysOf(const trace::CommLog& log, const Rounds& rounds) {
   for (size_t i = 0; i < of_rounds.size(); ++i)
     if (!of_rounds[i].empty() && !AddWire(of_rounds[i], rounds.all[i], collected))
       AddFirst(log, of_rounds[i], rounds.all[i], collected);
-  if (!AddWireAlone(log, rounds, collected)) AddAlone(log, rounds, collected);
+  AddAlone(log, rounds, AddWireAlone(log, rounds, collected), collected);
   Delays delays;
   for (const auto& [alike, samples] : collected) delays[alike] = ByWay(samples);
   return delays;

@@ -312,7 +312,7 @@ class DataFindings {
     Add({incident::SuspectRank(RankId(rank))}, PriceOf(excess, share, loss_), since,
         {fmt::format("{:.1f} % of the time rank {} waited for {}", 100 * ShareOf(Sum(waited.ns), whole_), rank,
                      waited.sources.Text()),
-         fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for,
+         fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * loss_.Of(excess),
                      excess.rounds, static_cast<double>(whole_) / 1e9)});
   }
 
@@ -388,7 +388,7 @@ SlowRanks FindSlowRanks(const trace::CommLog& log, const Rounds& rounds, const C
     finding.evidence = {
         fmt::format("{:.1f} % of the time rank {} was by itself for longer than the others before they met",
                     100 * share, rank),
-        fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for,
+        fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * loss.Of(excess),
                     excess.rounds, static_cast<double>(whole) / 1e9)};
     found.emplace_back(share, std::move(finding));
   }

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/btree_map.h"
@@ -99,12 +100,12 @@ class Joiner {
 
   // What the records of one trail told so far.
   struct Told {
-    std::vector<const Members*> communicators;                    // as its records number them; null: not known
-    absl::flat_hash_map<uint64_t, int64_t> sequences;             // of collectives, by Key
-    absl::flat_hash_set<std::pair<uint32_t, int64_t>> transfers;  // by communicator and launch
-    std::map<uint32_t, int64_t> first_open, newest_ended;         // sequence, by communicator
-    bool launches_ahead = false;                                  // what it launches begins when a device has come
-    int64_t last_end_ns = 0;                                      // where it launches ahead
+    std::vector<const Members*> communicators;         // as its records number them; null: not known
+    absl::flat_hash_map<uint64_t, int64_t> sequences;  // of collectives, by Key
+    absl::flat_hash_set<std::tuple<uint32_t, int64_t, Direction, int32_t>> transfers;  // by communicator, launch, peer
+    std::map<uint32_t, int64_t> first_open, newest_ended;                              // sequence, by communicator
+    bool launches_ahead = false;  // what it launches begins when a device has come
+    int64_t last_end_ns = 0;      // where it launches ahead
 
     const Members* Of(uint32_t communicator) const {
       return communicator < communicators.size() ? communicators[communicator] : nullptr;
@@ -349,7 +350,7 @@ class Joiner {
   // What one op tells of its trail and of the log as a whole. False: it is in there, for it ended while we read.
   bool Note(const CommOp& op, const ls_op_body& body, bool is_under_way, Told& told) {
     const bool transfer = IsTransfer(body), unknown = IsOnlyLaunched(body);
-    const bool anew = transfer ? told.transfers.emplace(body.communicator, op.order).second
+    const bool anew = transfer ? told.transfers.emplace(body.communicator, op.order, op.direction, body.peer).second
                                : told.sequences.emplace(Key(body.communicator, body.number), op.sequence).second;
     if (!anew) return false;
     only_launched_ += unknown;

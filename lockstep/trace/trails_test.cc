@@ -302,6 +302,17 @@ TEST(Trails, ATransferOfWhichOnlyTheLaunchIsKnownIsTheSameOnceItsBufferIsGone) {
   EXPECT_FALSE(log.unseen);
 }
 
+TEST(Trails, TransfersThatAreLaunchedAtOnceAreTheirOwn) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  for (const uint8_t function : {LS_SEND, LS_RECEIVE})
+    for (const int32_t peer : {1, 2, 2}) {
+      trail.ended.push_back(OpOf(0, 0, 10, LS_OP_COMPLETED, function));
+      trail.ended.back().body.op.peer = peer;
+    }
+  EXPECT_EQ(JoinTrails({trail}).ops.size(), 4u) << "one with each peer in each direction: the others are told twice";
+}
+
 TEST(Trails, TagsNumberCollectivesWhereTheLibraryGivesThem) {
   TrailSnapshot trail = TrailOf(0);
   AddCommunicator(trail, 7, 0, 4);
