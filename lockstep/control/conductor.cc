@@ -206,7 +206,7 @@ void Conductor::Hear(int, const FlushWanted& wanted) {
 std::optional<int> Conductor::WriterOf(int node, const CheckpointId& point) const {
   if (HasPart(node, point)) return node;
   const auto keeper = state_.mode == Mode::kFinished ? fleet_->KeeperOf(node) : std::nullopt;
-  if (!keeper || !HasPart(keeper->first, point)) return std::nullopt;
+  if (!keeper || !keeper->second.writes_parts || !HasPart(keeper->first, point)) return std::nullopt;
   return keeper->first;
 }
 

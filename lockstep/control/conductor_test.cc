@@ -323,6 +323,20 @@ TEST_F(TwoNodes, WhatNobodyKeepsIsNotWritten) {
   EXPECT_THAT(told_, IsEmpty());
 }
 
+// It would write its own alone, and say nothing of the other.
+TEST_F(TwoNodes, AKeeperOfTheReleaseBeforeIsNotAskedToWriteForAnother) {
+  Run();
+  AllSay(KeepsAt{"host", 7, 0, false});
+  conductor_.Lost(1, "its connection was lost");
+  conductor_.Handle(StopAsked{SIGTERM});
+  Say(0, EventBody(EpochStopped{kFirst}));
+  Pass(Seconds{10});
+  ASSERT_EQ(state().mode, Mode::kFinished);
+  told_.clear();
+  Say(0, FlushWanted{{kFirst, 3}});
+  EXPECT_THAT(told_, IsEmpty());
+}
+
 // Its workers may run on where an agent that comes back finds them: nobody is in a hurry.
 TEST_F(TwoNodes, AnEndThatNobodyAskedForWaitsForWhoIsLost) {
   Run();
