@@ -267,6 +267,20 @@ TEST_F(Flushes, AHungDiskIsGivenUpAndHoldsNothingUp) {
   EXPECT_THAT(notes_.back(), HasSubstr("the checkpoint of step 2 is in"));
 }
 
+TEST_F(Flushes, AKeeperHasTheLimitForEachPart) {
+  Save(0);
+  gate_->Shut();
+  const auto kept = std::make_shared<keep::Image>();
+  kept->outline.world_size = kRanks;
+  ASSERT_TRUE(writer_->Begin({{EpochId(1), 0}, {{1, kRanks, "b"}}}, *board_, buffers_, {kept}));
+  clock_.Advance(Seconds{239});
+  EXPECT_TRUE(writer_->Tick(*board_).empty());
+  clock_.Advance(Seconds{2});
+  const std::vector<control::PartWritten> parts = writer_->Tick(*board_);
+  ASSERT_EQ(parts.size(), 2u);
+  for (const control::PartWritten& part : parts) EXPECT_THAT(part.error, HasSubstr("not done after 240 s"));
+}
+
 TEST_F(Flushes, AHungDiskDoesNotHoldUpTheEnd) {
   Save(0);
   gate_->Shut();
@@ -508,6 +522,16 @@ TEST_F(TwoNodes, ANodeThatDoesNotAnswerIsNotWaitedForForEver) {
   b_.Write(0);
   flusher_.Hear(b_.Written());  // too late: means nothing
   EXPECT_FALSE(flusher_.Observe()->flushing);
+}
+
+TEST_F(TwoNodes, AtTheEndAKeeperIsWaitedForWhileItWritesTwoParts) {
+  flusher_.FlushLast([] {});
+  clock_.Advance(Seconds{239});
+  flusher_.Tick(*a_.board);
+  EXPECT_THAT(notes_, ElementsAre());
+  clock_.Advance(Seconds{2});
+  flusher_.Tick(*a_.board);
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("not done after 240 s")));
 }
 
 }  // namespace

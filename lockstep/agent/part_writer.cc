@@ -154,8 +154,8 @@ std::vector<control::PartWritten> PartWriter::Tick(ls_board& board) {
     for (size_t i = 0; status.ok() && i < answers_.size(); ++i)
       answers_[i].files = checkpoint::FilesText((*writing_->files)[i]);
     writing_.reset();
-  } else if (writing_ && clock_.Now() - writing_->begun > ToNanos(spec_.checkpoint_flush_limit)) {
-    GiveUp(fmt::format("not done after {} s", spec_.checkpoint_flush_limit.value));
+  } else if (writing_ && clock_.Now() - writing_->begun > ToNanos(Limit())) {
+    GiveUp(fmt::format("not done after {} s", Limit().value));
   }
   if (writing_) return {};
   if (std::exchange(pinned_, false)) ls_unpin(&board);

@@ -1,7 +1,7 @@
 // Writes what this node's ranks hold of a checkpoint to disk, beside the training, and what it keeps of one for other
 // nodes. The slots are pinned on the board meanwhile, so ranks skip steps rather than overwrite them. A disk that takes
-// too long is given up and the pin released. Invariant: at most one thread writes; while one hangs, none is begun.
-// Lives in the poller's thread.
+// too long for a part is given up and the pin released. Invariant: at most one thread writes; while one hangs, none is
+// begun. Lives in the poller's thread.
 //
 //   writer.Begin(write_part, board, buffers, kept);
 //   for (const control::PartWritten& part : writer.Tick(board)) ... // done, or not: the answers to Begin
@@ -47,6 +47,7 @@ class PartWriter {
     std::shared_ptr<std::vector<std::vector<checkpoint::ManifestFile>>> files;  // the flight's answers
   };
   void Answer(const std::string& error);
+  Seconds Limit() const { return spec_.checkpoint_flush_limit * static_cast<double>(answers_.size()); }
   std::string WhyNot(const KeptImages& kept);
 
   const RunSpec& spec_;

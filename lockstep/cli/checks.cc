@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -55,6 +56,13 @@ CLI::Validator Size() {
 }
 CLI::Validator NotEmpty() {
   return CLI::Validator([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "");
+}
+
+absl::StatusOr<std::string> WorkingDirectory() {
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::current_path(error);
+  if (error) return NotFound("the working directory: {}; change to one that is there", error.message());
+  return here.string();
 }
 
 absl::Status CheckText(const std::string& what, const std::string& text) {

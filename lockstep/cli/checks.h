@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "lockstep/base/status.h"
 
@@ -13,6 +14,9 @@ CLI::Validator AnyWholeNumber();
 CLI::Validator Between(double least, double most);  // both included
 CLI::Validator Size();      // of memory: turns "8G" into bytes; CLI11's own makes 2^64 - 5 of -5
 CLI::Validator NotEmpty();  // for what names something: an empty variable of a shell is no name
+
+// Where the command was given. An error says that it is gone.
+absl::StatusOr<std::string> WorkingDirectory();
 
 // A run keeps what it is given in JSON, which takes nothing but UTF-8. `what`: a name for the text.
 absl::Status CheckText(const std::string& what, const std::string& text);

@@ -96,9 +96,9 @@ absl::Status Validate(const ReplayFlags& flags, const std::vector<std::string>& 
 absl::StatusOr<agent::LocalReplay> LocalReplayOf(const ReplayFlags& flags, const std::vector<std::string>& command) {
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
   LS_ASSIGN_OR_RETURN(const agent::PythonChoice python, agent::FindPython(flags.python));
+  LS_ASSIGN_OR_RETURN(const std::string here, WorkingDirectory());
   agent::LocalReplay replay;
-  replay.program = {python.path, installation.package_dir, std::filesystem::current_path().string(), command,
-                    flags.module};
+  replay.program = {python.path, installation.package_dir, here, command, flags.module};
   if (command.empty()) replay.program.command = {"lockstep._replay_model"}, replay.program.module = true;
   replay.ranks_per_machine = flags.ranks_per_machine;
   replay.layers = flags.layers;

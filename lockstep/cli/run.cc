@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -129,8 +128,10 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   for (const char* name : told)
     if (const char* value = std::getenv(name); value != nullptr)
       LS_RETURN_IF_ERROR(CheckText(fmt::format("the variable {}", name), value));
-  if (flags.resume.empty())
-    LS_RETURN_IF_ERROR(CheckText("the working directory", std::filesystem::current_path().string()));
+  if (flags.resume.empty()) {
+    LS_ASSIGN_OR_RETURN(const std::string here, WorkingDirectory());
+    LS_RETURN_IF_ERROR(CheckText("the working directory", here));
+  }
   options.command = command;
   options.live_view = !flags.no_view;
   if (!flags.resume.empty()) LS_RETURN_IF_ERROR(GoOnAsBefore(flags.resume, run, options));

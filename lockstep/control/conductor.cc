@@ -197,17 +197,23 @@ void Conductor::Hear(int, const FlushWanted& wanted) {
   FlushIfAllIsThere();
 }
 
-// By node, whose parts it writes beside its own: once the job is over, of nodes that are out of reach, or have no part,
-// what it keeps. None: some part is nowhere, or its node may be back to write it.
+// Who writes this node's part: once the job is over, of a node that is out of reach, or has none, its keeper. None: the
+// part is nowhere, or its node may be back to write it.
+std::optional<int> Conductor::WriterOf(int node, const CheckpointId& point) const {
+  if (HasPart(node, point)) return node;
+  const auto keeper = state_.mode == Mode::kFinished ? fleet_->KeeperOf(node) : std::nullopt;
+  if (!keeper || !keeper->second.writes_parts || !HasPart(keeper->first, point)) return std::nullopt;
+  return keeper->first;
+}
+
+// By node, whose parts it writes beside its own. None: some part has no writer.
 std::optional<std::vector<std::vector<Ward>>> Conductor::ShareParts(const CheckpointId& point) const {
   std::vector<std::vector<Ward>> wards(nodes_.size());
   int first_rank = 0;
   for (int node = 0; node < nodes(); ++node) {
-    if (!HasPart(node, point)) {
-      const auto keeper = state_.mode == Mode::kFinished ? fleet_->KeeperOf(node) : std::nullopt;
-      if (!keeper || !HasPart(keeper->first, point)) return std::nullopt;
-      wards[static_cast<size_t>(keeper->first)].push_back({node, first_rank, NameOf(node)});
-    }
+    const std::optional<int> writer = WriterOf(node, point);
+    if (!writer) return std::nullopt;
+    if (*writer != node) wards[static_cast<size_t>(*writer)].push_back({node, first_rank, NameOf(node)});
     const auto index = static_cast<size_t>(node);
     if (index < state_.spec.nodes.size()) first_rank += state_.spec.nodes[index].ranks;
   }
@@ -225,10 +231,18 @@ void Conductor::FlushIfAllIsThere() {
     if (HasPart(node, point)) Tell(node, WritePart{point, (*wards)[static_cast<size_t>(node)]});
 }
 
-// Once the job is over no rank is faster: it has not come to that node, which took another's place.
+// Once the job is over no rank is faster than what is newest: it has not come to that node, which took another's place.
 void Conductor::Hear(int node, const PartWritten& part) {
-  if (part.gone && part.node == node && state_.mode == Mode::kFinished) Of(node).lacks = part.point;
-  Tell(0, part);
+  PartWritten told = part;
+  const bool lacks = part.gone && part.node == node && !(part.point < fleet_->commit().point);
+  if (lacks && state_.mode == Mode::kFinished) {
+    Of(node).lacks = part.point;
+    told.gone = WriterOf(node, part.point).has_value();  // then it is worth another attempt
+    if (!told.gone)
+      told.error = fmt::format("node {} has no part of step {}, and no node in reach keeps it for it", NameOf(node),
+                               part.point.step);
+  }
+  Tell(0, told);
 }
 
 // What this node would have written of the checkpoint that goes to disk, of its own or for others, is not waited for.
@@ -236,7 +250,7 @@ void Conductor::GiveUpPart(int node) {
   if (!flushing_ || node == 0) return;
   Tell(0, PartWritten{*flushing_, node, "", true, ""});
   for (const int ward : fleet_->WardsOf(node))
-    if (!Attends(ward)) Tell(0, PartWritten{*flushing_, ward, "", true, ""});
+    if (!HasPart(ward, *flushing_)) Tell(0, PartWritten{*flushing_, ward, "", true, ""});
 }
 
 void Conductor::Hear(int, const DiskDone& done) {

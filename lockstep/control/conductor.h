@@ -159,6 +159,7 @@ class Conductor {
   void TellKeeper(int node);
   Told Asked(int node, const Command& command) const { return fleet_->Asked(node, replay_.Asked(command)); }
   bool HasPart(int node, const CheckpointId& point) const { return Attends(node) && Of(node).lacks != point; }
+  std::optional<int> WriterOf(int node, const CheckpointId& point) const;
   std::optional<std::vector<std::vector<Ward>>> ShareParts(const CheckpointId& point) const;
   void FlushIfAllIsThere();
   void GiveUpPart(int node);

@@ -25,7 +25,8 @@ std::string Name(const Told& told) {
     for (const Ward& ward : write->wards) name += fmt::format(", of {} from rank {}", ward.name, ward.first_rank);
     return name;
   }
-  if (const auto* part = std::get_if<PartWritten>(&told)) return fmt::format("gone of {}", part->node);
+  if (const auto* part = std::get_if<PartWritten>(&told))
+    return part->gone ? fmt::format("gone of {}", part->node) : part->error;
   const auto* command = std::get_if<Command>(&told);
   if (command == nullptr) return "other";
   if (const auto* spawn = std::get_if<Spawn>(command)) return "spawn by " + spawn->store_host;
@@ -298,8 +299,34 @@ TEST_F(TwoNodes, AtTheEndAKeeperWritesWhatANodeLacks) {
   EXPECT_THAT(told_, ElementsAre("0: gone of 1", "0: write, of b from rank 1"));
 }
 
+// Nor is it asked for again.
+TEST_F(TwoNodes, WhatANodeLacksAndNobodyKeepsNamesIt) {
+  Run();
+  conductor_.Handle(StopAsked{SIGTERM});
+  AllSay(EventBody(EpochStopped{kFirst}));
+  ASSERT_EQ(state().mode, Mode::kFinished);
+  Say(0, FlushWanted{{kFirst, 3}});
+  told_.clear();
+  Say(1, PartWritten{{kFirst, 3}, 1, "", true, ""});
+  EXPECT_THAT(told_, ElementsAre("0: node b has no part of step 3, and no node in reach keeps it for it"));
+}
+
 TEST_F(TwoNodes, WhatNobodyKeepsIsNotWritten) {
   Run();
+  conductor_.Lost(1, "its connection was lost");
+  conductor_.Handle(StopAsked{SIGTERM});
+  Say(0, EventBody(EpochStopped{kFirst}));
+  Pass(Seconds{10});
+  ASSERT_EQ(state().mode, Mode::kFinished);
+  told_.clear();
+  Say(0, FlushWanted{{kFirst, 3}});
+  EXPECT_THAT(told_, IsEmpty());
+}
+
+// It would write its own alone, and say nothing of the other.
+TEST_F(TwoNodes, AKeeperOfTheReleaseBeforeIsNotAskedToWriteForAnother) {
+  Run();
+  AllSay(KeepsAt{"host", 7, 0, false});
   conductor_.Lost(1, "its connection was lost");
   conductor_.Handle(StopAsked{SIGTERM});
   Say(0, EventBody(EpochStopped{kFirst}));
@@ -393,6 +420,22 @@ TEST_F(ThreeNodesOfAStoppedCoordinator, AKeeperThatIsLostIsNotWaitedForEither) {
   EXPECT_THAT(told_, IsEmpty());
   Say(2, AllSaid{kFirst});
   EXPECT_THAT(told_, IsSupersetOf({"0: write", "2: write, of b from rank 1"}));
+}
+
+// Likewise of one that is in reach and has no part of its own.
+TEST_F(ThreeNodesOfAStoppedCoordinator, AKeeperThatIsLostIsNotWaitedForByWhomItWroteFor) {
+  AllSay(KeepsAt{"host", 7});
+  conductor_.Handle(StopAsked{SIGTERM});
+  AllSay(EventBody(EpochStopped{kFirst}));
+  ASSERT_EQ(state().mode, Mode::kFinished);
+  Say(0, FlushWanted{{kFirst, 3}});
+  Say(1, PartWritten{{kFirst, 3}, 1, "", true, ""});
+  told_.clear();
+  Say(0, FlushWanted{{kFirst, 3}});
+  EXPECT_THAT(told_, ElementsAre("0: write", "2: write, of b from rank 1"));
+  told_.clear();
+  conductor_.Lost(2, "its connection was lost");
+  EXPECT_THAT(told_, ElementsAre("0: gone of 2", "0: gone of 1"));
 }
 
 TEST_F(ThreeNodesOfAStoppedCoordinator, TheJobEndsAsItWasAskedTo) {

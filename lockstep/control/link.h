@@ -64,7 +64,8 @@ struct RestoreFound {
 struct KeepsAt {
   std::string host;
   int port = 0;
-  int ring_port = 0;  // 0: none
+  int ring_port = 0;         // 0: none
+  bool writes_parts = true;  // of those that it keeps for: WritePart's wards; false: it is of a release before those
 };
 // A rank whose loss is no finite number any more.
 struct BadLoss {

@@ -319,7 +319,7 @@ TEST(Standby, TheLossOfANodeExplainsALostConnectionThatNothingDid) {
     EXPECT_EQ(job.Hear(21, SecondaryGraceOver{EpochId(1)}), "kill 1 after 0 s, announce 1");
     job.Hear(24, AgentLost{1, "b", "nothing heard for 4 s", At(24)});
     EXPECT_THAT(job.Hear(34, AgentGone{1, "its agent is silent", !old_journal}), testing::HasSubstr("seat 1"));
-    EXPECT_THAT(job.Headline(0), testing::HasSubstr(old_journal ? "rank 0 left" : "node b is lost"));
+    EXPECT_THAT(job.Headline(0), testing::HasSubstr(old_journal ? "rank 0 ended" : "node b is lost"));
     EXPECT_EQ(job.state.fault.plan.symptom, old_journal ? Symptom::kCrash : Symptom::kNodeLost);
     EXPECT_EQ(job.Hear(35, EpochStopped{EpochId(1)}), "choose for 2");
   }

@@ -338,9 +338,20 @@ bool IsLive(Mode mode) {
   return mode == Mode::kSpawning || mode == Mode::kStarting || mode == Mode::kRunning || mode == Mode::kConfirming;
 }
 
+Nanos FirstExit(const State& state) {
+  Nanos first = state.now;
+  for (const auto& [rank, exit] : state.exits) first = std::min(first, exit.at);
+  return first;
+}
+
 // A version on trial whose ranks all left with 0, and not one loop of a job that has told steps began: also one that
-// has nothing left to train restores first.
-bool EndsUnbegun(const State& state) { return IsOnTrial(state) && state.frontier >= 0 && !state.in_loop; }
+// has nothing left to train restores first. One that tells no steps has proven itself by its time, as in
+// HasProvenItself, and may have trained.
+bool EndsUnbegun(const State& state) {
+  const bool proven =
+      state.spawned.value != 0 && FirstExit(state) - state.spawned > ToNanos(state.spec.policy.again_within);
+  return IsOnTrial(state) && state.frontier >= 0 && !state.in_loop && !proven;
+}
 
 void LeadWithUnbegun(Turn& turn) {
   State& state = turn.state;
@@ -350,8 +361,7 @@ void LeadWithUnbegun(Turn& turn) {
   finding.suspects = {{incident::Suspect::Kind::kSoftware, fmt::format("version {}", state.running)}};
   finding.evidence = {fmt::format(
       "exit code 0 of all ranks before the training loop began, of a job that stands at step {}", state.frontier)};
-  finding.since = state.now;
-  for (const auto& [rank, exit] : state.exits) finding.since = std::min(finding.since, exit.at);
+  finding.since = FirstExit(state);
   state.fault.program_error = incident::Headline(finding) + ": this is in the program, not in the machine";
   state.fault.traceable = true;
   LeadWith(turn, std::move(finding));

@@ -201,7 +201,7 @@ TEST(LostConnection, WhoLeftInPeaceBeforeIsNamed) {
   const incident::Finding& lead = Lead(job.Incident(0));
   EXPECT_EQ(lead.suspects, std::vector{incident::SuspectRank(RankId(2))});
   EXPECT_TRUE(lead.ambiguous_with.empty());
-  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 left with an error: exit code 0 in step 14, while"));
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 ended: exit code 0 in step 14, while"));
   EXPECT_EQ(lead.evidence[1], "rank 0 lost its connection as a consequence");
   EXPECT_THAT(lead.evidence.back(), HasSubstr("RuntimeError"));
 }
@@ -346,8 +346,7 @@ TEST(Exception, AtTheNextStepIsARepeatThatNamesBoth) {
 TEST(Exception, AtOneStepOfItsRankIsARepeatWhateverIsKnownOfTheOthers) {
   Scenario job = Training();
   job.Hear(13, InItsStep(Raised(1, 1, "ValueError", Step(12, 12.5)), 16));
-  EXPECT_EQ(job.Headline(0),
-            "rank 1 left with an error: ValueError at train.py:41 in forward in step 17: it went wrong");
+  EXPECT_EQ(job.Headline(0), "rank 1 ended: ValueError at train.py:41 in forward in step 17: it went wrong");
   job.Restart(14, Checkpoint(1, 10));
   job.ComeUp(15);
   job.Hear(16, InItsStep(Raised(2, 3, "ValueError", Step(15, 15.5)), 16));
@@ -374,8 +373,7 @@ TEST(Exception, OfTwoRanksInOneEpochIsNoRepeat) {
     job.Hear(13.1, first);
     EXPECT_EQ(job.state.mode, Mode::kStopping);
     EXPECT_EQ(job.state.fault.program_error, "");
-    EXPECT_EQ(job.Headline(0),
-              "rank 3 left with an error: ValueError at train.py:41 in forward in step 17: it went wrong");
+    EXPECT_EQ(job.Headline(0), "rank 3 ended: ValueError at train.py:41 in forward in step 17: it went wrong");
     job.Restart(14, Checkpoint(1, 16));
     job.ComeUp(15);
     job.Hear(16, Raised(2, 1, "ValueError", {}, 15.9));
@@ -425,7 +423,7 @@ TEST(Exception, WithoutTextEndsInNoColon) {
   RankExited failed = Raised(1, 0, "MemoryError");
   failed.exception->message = "";
   job.Hear(13, failed);
-  EXPECT_EQ(job.Headline(0), "rank 0 left with an error: MemoryError at train.py:41 in forward in step 11");
+  EXPECT_EQ(job.Headline(0), "rank 0 ended: MemoryError at train.py:41 in forward in step 11");
 }
 
 }  // namespace

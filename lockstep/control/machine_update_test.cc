@@ -229,13 +229,13 @@ TEST(Update, ThatCantEvenBeginIsTakenBack) {
 }
 
 // Version 1 runs, and its ranks leave with 0.
-Scenario LeftAtOnce(bool restored, JobSpec spec = Job(0)) {
+Scenario LeftAtOnce(bool restored, JobSpec spec = Job(0), double at = 12.3) {
   Scenario job = Trained(std::move(spec));
   job.Hear(11, Env("1", true));
   job.Restart(12, Checkpoint(1, 10));
   job.Hear(12.1, EpochSpawned{EpochId(2)});
   if (restored) job.Hear(12.2, LoopBegan{EpochId(2), At(12.2), job.state.restore});
-  for (int rank = 0; rank < 4; ++rank) job.Hear(12.3, Exit(2, rank, {0, 0}, {}, 12.3));
+  for (int rank = 0; rank < 4; ++rank) job.Hear(at, Exit(2, rank, {0, 0}, {}, at));
   return job;
 }
 
@@ -244,8 +244,7 @@ TEST(Update, ThatLeavesBeforeItBeginsIsTakenBack) {
   EXPECT_EQ(Text(job.commands), "kill 2 after 0 s, announce 1, announce 2");
   EXPECT_EQ(
       job.Headline(1),
-      "version 1 left with an error: exit code 0 of all ranks before the training loop began, of a job that stands "
-      "at step 10");
+      "version 1 ended: exit code 0 of all ranks before the training loop began, of a job that stands at step 10");
   job.Restart(13, Checkpoint(1, 10));
   EXPECT_EQ(StageOf(job, 1), VersionStage::kBad);
   EXPECT_EQ(job.state.running, 0);
@@ -254,6 +253,11 @@ TEST(Update, ThatLeavesBeforeItBeginsIsTakenBack) {
 }
 
 TEST(Update, ThatHasNothingLeftToTrainCompletesTheJob) { EXPECT_EQ(LeftAtOnce(true).state.verdict, "completed"); }
+
+TEST(Update, ThatTellsNoStepsAndRanForLongCompletesTheJob) {
+  EXPECT_EQ(LeftAtOnce(false, Job(0), 12.1 + 599).state.verdict, "") << "it may have loaded for as long";
+  EXPECT_EQ(LeftAtOnce(false, Job(0), 12.1 + 601).state.verdict, "completed");
+}
 
 TEST(Update, ThatLeavesBeforeItBeginsEndsTheJobWhereRollbackIsOff) {
   JobSpec spec = Job();

@@ -23,7 +23,7 @@ struct SyndromeText {
 };
 constexpr std::array<SyndromeText, kSyndromeCount> kSyndromes = {{
     {"crash", "was killed by a signal"},
-    {"exit", "left with an error"},
+    {"exit", "ended"},
     {"stopped", "was stopped (state T) while others wait"},
     {"frozen", "was frozen (cgroup freezer) while others wait"},
     {"not_entered", "is outside the collective in which the others wait"},

@@ -17,7 +17,7 @@ namespace lockstep::incident {
 // What is wrong, in the words of an operator; SyndromeName gives the snake_case form.
 enum class Syndrome {
   kCrash,           // killed by a signal
-  kExit,            // left with a non-zero status or an uncaught exception
+  kExit,            // left with a non-zero status or an uncaught exception; or with 0, though the training was not over
   kStopped,         // state T while others wait
   kFrozen,          // cgroup freezer while others wait
   kNotEntered,      // outside the collective in which the others wait, and it can't get there

@@ -94,8 +94,13 @@ namespace {
 // NCCL loads one profiler only. Ours may be told by its name, as to a rank that begins a run, or by one of its paths.
 bool NcclHasNoOther(const std::string& ours) {
   const std::string told = agent::Lookup({}, "NCCL_PROFILER_PLUGIN", "");
-  std::error_code error;
-  return told.empty() || told == fs::path(ours).filename() || fs::equivalent(told, ours, error);
+  const fs::path folder = fs::path(ours).parent_path(), name = fs::path(ours).filename();
+  const auto is_told = [&](const fs::path& path) {
+    std::error_code error;
+    return fs::equivalent(told, path, error);
+  };
+  // It is in PREFIX/lib, too, where a wheel, which has no links, has a copy.
+  return told.empty() || told == name || is_told(ours) || is_told(folder / "../.." / name);
 }
 
 // Touches nothing.

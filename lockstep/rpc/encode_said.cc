@@ -52,6 +52,7 @@ void Put(const control::KeepsAt& where, FromAgent& wire) {
   wire.mutable_keeps_at()->set_host(where.host);
   wire.mutable_keeps_at()->set_port(where.port);
   wire.mutable_keeps_at()->set_ring_port(where.ring_port);
+  wire.mutable_keeps_at()->set_writes_parts(where.writes_parts);
 }
 
 void Put(const control::PeerCopies& peers, PeerCopies* to) {
@@ -468,7 +469,8 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
     case FromAgent::kRestoreFound:
       return Get(wire.restore_found());
     case FromAgent::kKeepsAt:
-      return control::KeepsAt{wire.keeps_at().host(), wire.keeps_at().port(), wire.keeps_at().ring_port()};
+      return control::KeepsAt{wire.keeps_at().host(), wire.keeps_at().port(), wire.keeps_at().ring_port(),
+                              wire.keeps_at().writes_parts()};
     case FromAgent::kSamples:
       return Get(wire.samples());
     case FromAgent::kCommunicationSeen:

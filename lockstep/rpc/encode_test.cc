@@ -47,6 +47,13 @@ TEST(Encode, WhoJoinsSaysWhatItRuns) {
   EXPECT_EQ(Decode(Encode(control::Join{.entry = "train.py"}).join()).entry, "train.py");
 }
 
+TEST(Encode, WhoKeepsSaysWhetherItWritesForOthers) {
+  EXPECT_TRUE(Sent(control::KeepsAt{"host", 7}).writes_parts);
+  FromAgent of_before;
+  of_before.mutable_keeps_at()->set_host("host");
+  EXPECT_FALSE(std::get<control::KeepsAt>(*DecodeSaid(of_before)).writes_parts);
+}
+
 TEST(Encode, WhatGoesToDiskIsAgreedOn) {
   const control::CheckpointId point{EpochId(2), 7};
   EXPECT_EQ(Sent(control::FlushWanted{point}).point, point);

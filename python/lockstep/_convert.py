@@ -7,6 +7,7 @@ CHECKPOINT is one that was verified, DIRECTORY the --checkpoint-dir in which the
 docs/formats/checkpoint.md says what the files hold.
 """
 import base64
+import contextlib
 import copy
 import ctypes
 import fcntl
@@ -18,9 +19,9 @@ import os
 import pickle
 import re
 import shutil
+import signal
 import struct
 import sys
-import tempfile
 import time
 import zipfile
 
@@ -55,7 +56,7 @@ def export(checkpoint, target):
     ranks = {str(entry["rank"]): {**read_rank(os.path.join(checkpoint, entry["name"])), **having(entry, WORDS)} for entry in manifest["files"]}
     # In one rename: what was there before stays until all of the new one is on disk.
     try:
-        with tempfile.TemporaryDirectory(dir=os.path.dirname(real)) as folder:
+        with folder_beside(real) as folder:
             made = os.path.join(folder, "checkpoint.pt")
             with open(made, "wb") as file:
                 save({**having(manifest, ("step", "epoch", "world_size", "layout")), "ranks": ranks}, file)
@@ -64,6 +65,45 @@ def export(checkpoint, target):
             os.replace(made, real)
     except OSError as error:
         raise ConvertError(f"{target}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def folder_beside(target):
+    """Where what is to take the target's place is made. Of one name for each target: so the next one finds what a killed one has left, and removes it."""
+    place, name = os.path.split(os.path.abspath(target))
+    folder = os.path.join(place, f".{name}.lockstep-unfinished")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if not is_ours(folder, lock):
+            raise ConvertError(f"{folder} is of another export or import of {target}, which is under way: wait for its end")
+        try:
+            empty(folder)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def is_ours(folder, lock):
+    """From now on: the kernel takes the lock from who is killed. False, too, where another one has removed the folder meanwhile."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # of a directory not every file system has locks
+    return os.path.samestat(os.fstat(lock), os.stat(folder))
+
+
+def empty(folder):
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
 
 
 def having(entries, keys):
@@ -422,13 +462,20 @@ def put_folder(made, target):
         shutil.rmtree(before)
 
 
+def end_by_exception():
+    """Where a signal asks for the end, such as at a batch job's limit of time: what is unfinished is removed."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as of nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
 def main(verb, place, kind, file, library):
     if kind == "torch":
         return export(place, file) if verb == "export" else import_(place, file, load_client(library))
     convert = dcp_converter("torch_save_to_dcp" if verb == "export" else "dcp_to_torch_save")
     if verb == "export":
         check_folder(file)
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(file))) as folder:
+    with folder_beside(file) as folder:
         between = os.path.join(folder, "checkpoint.pt")
         if verb == "export":
             export(place, between)
@@ -445,6 +492,7 @@ if __name__ == "__main__":
     except ImportError as missing:
         print(f"lockstep: {sys.executable}: {missing}: name an interpreter that has torch with --python", file=sys.stderr)
         sys.exit(2)
+    end_by_exception()
     try:
         main(*sys.argv[1:])
     except (ConvertError, OSError, KeyError, RuntimeError) as wrong:

@@ -124,11 +124,12 @@ class Checkpoint:
         each epoch of the data, Lockstep counts on."""
         if self._client is None:
             return
+        i = operator.index(i)
         if self._every is not None and self._saves == 0 and self._capacity == 0:
-            self._reserve()
+            self._reserve(i)
         if self._token is None or self._client.stepped_by is not self._token:
             self._take_over()
-        number = self._count(operator.index(i))
+        number = self._count(i)
         self._client.step(number, loss)
         if self._every is not None and (number + 1) % self._every == 0:
             self._end_copy()  # a loop without optimizer.step() comes here first
@@ -188,11 +189,11 @@ class Checkpoint:
         self._saves += 1
         self._watched = self._versions(tensors) if beside else None
 
-    def _reserve(self):
+    def _reserve(self, i):
         """Before the first step is reported: where the buffers don't fit, the script ends now, when nothing is lost yet."""
         from . import _shared
 
-        self._tell_unrestored()
+        self._tell_unrestored(i)
         meta, tensors = self._capture()
         self._check_parameters(tensors)
         _shared.tell(self._living(), [(holder, name) for holder, _, name, _, _ in self._names()], tensors)
@@ -204,19 +205,20 @@ class Checkpoint:
             remedy = "" if another else "; give more with `lockstep run --checkpoint-memory`"
             raise CheckpointError(f"{why}{remedy}, or run without Checkpoint")
 
-    def _tell_unrestored(self):
+    def _tell_unrestored(self, i):
+        """A script that has gone on by itself, from a file of its own, begins above what is there."""
         if self._newest is not None or self._client.stepped_by is not None or self._client.counted >= 0:
             return
         _, step, _, _ = self._client.restore_point()
-        if step < 0:
+        if step < 0 or i > step:
             return
-        what = f"this script has not called restore(), though there is a checkpoint of step {step}"
+        what = f"this script has not called restore() and begins at step {i}, though there is a checkpoint of step {step}"
         remedy = "Call restore() before the first step, and begin behind the step that it returns"
         if os.environ.get("LOCKSTEP_ON_TRIAL") == "1":
             from ._tensors import CheckpointError
 
             raise CheckpointError(f"{what}: a version on trial does not overwrite that. {remedy}")
-        _client.warn_once(f"{what}: it has begun anew, and overwrites that. {remedy}")
+        _client.warn_once(f"{what}: it overwrites that. {remedy}")
 
     def _check_parameters(self, tensors):
         """What an optimizer writes and nothing else has would begin anew under an optimizer that goes on."""

@@ -346,7 +346,7 @@ class Formats(DiskCheckpoint):
             self.assertEqual((2, f"lockstep: {text}\n"), (answer.returncode, answer.stderr))
         self.assertTrue(pipe.is_fifo(), "a device's place would have gone to a file alike")
         self.assertEqual(b"before", self.saved.read_bytes())
-        self.assertEqual([], list(self.saved.parent.glob("tmp*")))
+        self.assertEqual([], list(self.saved.parent.glob(".*")))
 
     def test_what_does_not_fit_is_refused(self):
         self.run_job()

@@ -64,6 +64,7 @@ class Install(RunTest):
         spec = self.assert_works(environment / "bin/lockstep", environment, python=None)
         self.assertEqual(str(python.parent), os.path.dirname(spec["python"]))
         self.assert_brings_its_libraries(environment)
+        self.assert_knows_its_profiler(environment)
         done(python, "-m", "pip", "uninstall", "--yes", "lockstep")
         self.assertEqual([], [path for path in environment.rglob("*lockstep*") if path.is_file()])
 
@@ -89,6 +90,18 @@ class Install(RunTest):
         lines = [line.split() for line in done("ldd", binary).splitlines() if "=>" in line]
         foreign = {words[0] for words in lines if not os.path.realpath(words[2]).startswith(str(environment))}
         self.assertEqual(set(), foreign - {"libc.so.6", "libm.so.6"})
+
+    def assert_knows_its_profiler(self, environment):
+        """By both of its paths: a wheel has no links, so the file is there twice."""
+        script = self.folder() / "idle.py"
+        script.touch()
+        paths = list(environment.rglob("liblockstep-nccl-profiler.so"))
+        self.assertEqual(["lib", "nccl"], sorted(path.parent.name for path in paths))
+        for path in paths:
+            options = {"options": ["--nccl-profiler"], "env": {"NCCL_PROFILER_PLUGIN": str(path)}}
+            run = Run(self, str(script), ranks=1, python=None, binary=str(environment / "bin/lockstep"), **options)
+            run.finish()
+            self.assertNotIn("NCCL_PROFILER_PLUGIN", run.stderr(), run)
 
 
 def done(*command):

@@ -35,7 +35,7 @@ class NoSteps(RunTest):
                           "one = torch.ones(1)\nfor step in range(4):\n    dist.all_reduce(one)\n    if step == 2 and dist.get_rank() == 1:\n        sys.exit(0)\n")
         run = Run(self, str(script), ranks=2)
         run.finish(1)
-        early = "rank 1 left with an error: exit code 0, while others still trained"
+        early = "rank 1 ended: exit code 0, while others still trained"
         self.assertEqual(2, len(run.incidents()), run)
         for incident in run.incidents():
             self.assertIn(early, incident["headline"], run)

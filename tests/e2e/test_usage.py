@@ -63,6 +63,15 @@ class Usage(unittest.TestCase):
             self.assertIn("lockstep: the working directory", done.stderr)
             self.assertIn('d\ufffd" is no UTF-8, in which a run keeps it', done.stderr)
 
+    def test_a_directory_that_is_gone(self):
+        script = os.path.abspath(__file__)
+        for words in (["run", "--dry-run"], ["replay", "--machines", "2"]):
+            with tempfile.TemporaryDirectory() as folder:
+                command = ["sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$@"', "sh", BINARY, *words, "--python", sys.executable, script]
+                done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+                said = "lockstep: the working directory: No such file or directory; change to one that is there\n"
+                self.assertEqual((2, "", said), (done.returncode, done.stdout, done.stderr))
+
     def test_output_that_can_t_be_written(self):
         with open("/dev/full", "wb") as full:
             for words in (["policy"], ["--help"], ["plan", "--help"], ["--version"], ["downtime", "c4-2023-12"], ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100:8", "--batch", "64", "--json"]):

@@ -237,7 +237,7 @@ class Numbers(Starter):
         self.work(work)
         self.starter.start_epoch(2, restore=(1, 0))
         _, said = in_worker(work)
-        self.assertRegex(said, r"^lockstep: this script has not called restore\(\), though there is a checkpoint of step 0: .*\n$")
+        self.assertRegex(said, r"^lockstep: this script has not called restore\(\) and begins at step 0, though there is a checkpoint of step 0: .*\n$")
         self.assertEqual({(1, 0), (2, 0)}, self.starter.done())
 
     def test_one_on_trial_that_does_not_restore_ends_before_it_saves(self):
@@ -252,8 +252,19 @@ class Numbers(Starter):
         with mock.patch.dict(os.environ, LOCKSTEP_ON_TRIAL="1"):
             self.assertIsNone(self.work(work), "there is nothing to restore yet")
             self.starter.start_epoch(2, restore=(1, 0))
-            self.assertRegex(self.work(work), r"^this script has not called restore\(\), .* of step 0: a version on trial does not overwrite that\. Call ")
+            self.assertRegex(self.work(work), r"^this script has not called restore\(\) .* of step 0: a version on trial does not overwrite that\. Call ")
         self.assertEqual({(1, 0)}, self.starter.done())
+
+    def test_one_that_goes_on_by_itself_overwrites_nothing(self):
+        def work():
+            lockstep.Checkpoint({"v": [1]}).step(1)
+
+        self.starter.start_epoch(1)
+        self.work(lambda: lockstep.Checkpoint({"v": [1]}).step(0))
+        with mock.patch.dict(os.environ, LOCKSTEP_ON_TRIAL="1"):
+            self.starter.start_epoch(2, restore=(1, 0))
+            self.assertEqual((None, ""), in_worker(work))
+        self.assertEqual({(1, 0), (2, 1)}, self.starter.done())
 
 
 class Marks(Starter):

@@ -2,6 +2,8 @@
 import contextlib
 import os
 import pathlib
+import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -34,7 +36,7 @@ class PutFolder(unittest.TestCase):
             _convert.main("export", "unread", "dcp", str(self.target), "unread")
 
     def found(self):
-        return {path.name: (path / ".metadata").read_text() for path in self.folder.iterdir() if not path.name.startswith("tmp")}
+        return {path.name: (path / ".metadata").read_text() for path in self.folder.iterdir() if path.name != ".dcp.lockstep-unfinished"}
 
     def failing(self, number, error):
         """os.rename whose call of this number raises."""
@@ -52,6 +54,7 @@ class PutFolder(unittest.TestCase):
         for words in ("one", "two"):
             self.export(words)
             self.assertEqual({"dcp": words}, self.found())
+        self.assertEqual([self.target], list(self.folder.iterdir()))
 
     def test_the_one_before_comes_back(self):
         self.export("old")
@@ -146,6 +149,42 @@ class Export(unittest.TestCase):
 
             self.assertRaises(told, self.export, save)
             self.assertEqual((b"old", {"q.pt"}), (self.target.read_bytes(), self.names()))
+
+    def killed(self, number):
+        """Exit status of an export that this signal struck as it wrote."""
+        program = ("import os, sys; from lockstep import _convert\n"
+                   "def save(value, file): file.write(b'half'); file.flush(); os.kill(os.getpid(), int(sys.argv[3]))\n"
+                   "_convert.save = save; _convert.end_by_exception(); _convert.export(sys.argv[1], sys.argv[2])\n")
+        command = [sys.executable, "-B", "-c", program, str(self.folder), str(self.target), str(int(number))]
+        python = os.path.dirname(os.path.dirname(_convert.__file__))
+        return subprocess.run(command, env={**os.environ, "PYTHONPATH": python}, timeout=50, check=False).returncode
+
+    def test_one_that_is_told_to_end_leaves_nothing(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self.assertEqual(128 + number, self.killed(number))
+            self.assertEqual(set(), self.names())
+
+    def test_what_a_killed_one_left_goes_with_the_next(self):
+        left = self.folder / ".q.pt.lockstep-unfinished"
+        for _ in range(2):
+            self.assertEqual(-signal.SIGKILL, self.killed(signal.SIGKILL))
+            self.assertEqual({left.name}, self.names())
+            self.assertEqual(["checkpoint.pt"], os.listdir(left))
+        (left / "folder").mkdir()
+        (left / "folder" / "file").write_bytes(b"left")
+        (left / "link").symlink_to(self.folder)
+        self.export()
+        self.assertEqual({"q.pt"}, self.names())
+        self.assertEqual(b"new", self.target.read_bytes())
+
+    def test_a_second_one_for_the_same_target_is_refused(self):
+        def save(value, file):
+            file.write(b"first")
+            with self.assertRaisesRegex(_convert.ConvertError, r"/\.q\.pt\.lockstep-unfinished is of another export or import of .*/q\.pt, which is under way"):
+                self.export()
+
+        self.export(save)
+        self.assertEqual((b"first", {"q.pt"}), (self.target.read_bytes(), self.names()))
 
     def test_no_file_takes_the_place_of_a_device(self):
         """Only asked where it would be put: nothing is written."""
