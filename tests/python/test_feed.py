@@ -227,6 +227,7 @@ class Feed(unittest.TestCase):
             a, b, alone = (self.loader(job, socket=service.socket, beside=job != "alone") for job in ("a", "b", "alone"))
             stream_of(a, 12)
             self.assertEqual(list(range(COUNT)), sorted(i for _, i, _ in stream_of(b, 12)))
+            await_that(lambda: service.status()["groups"][0]["predicted_loads"])
             status = service.status()
         (group,) = status["groups"]
         self.assertEqual({"a", "b"}, {row["job"] for row in group["jobs"]})
