@@ -17,6 +17,7 @@ import ctypes
 import math
 import operator
 import os
+import sys
 import threading
 import weakref
 
@@ -448,8 +449,8 @@ _published = {}  # (pid, name): (handle, shapes)
 
 def publish_model(name, model):
     """Makes the weights what ls_infer() of lockstep/stage/infer.h computes with from its next ls_infer_refresh() on; returns the number of the
-    publication. model: a torch.nn.Sequential of Linear, ReLU, Tanh, Sigmoid; or [(weight [outputs, inputs], bias or None, activation)]. The
-    name is this process's until it ends, or withdraw_model()."""
+    publication. model: a torch.nn.Sequential of Linear, ReLU, Tanh, Sigmoid, as torch has them and without hooks; or [(weight [outputs, inputs], bias
+    or None, activation)]. The name is this process's until it ends, or withdraw_model()."""
     layers = [_layer(i, *layer) for i, layer in enumerate(_layers(model))]
     if not layers:
         raise StageError(f"model {name} has no layer: expected at least one")
@@ -493,18 +494,47 @@ def _withdraw_all():
 
 
 def _layers(model):
-    if not hasattr(model, "named_children"):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        return _layers_of(model, torch.nn)
+    try:
         return [(weight, bias, activation) for weight, bias, activation in model]
-    found = []
+    except (TypeError, ValueError):
+        raise StageError(f"the model is {_kind(model)}: expected a torch.nn.Sequential, or [(weight, bias, activation)]") from None
+
+
+def _layers_of(model, nn):
+    """What is published is what the weights alone say: so the modules must be torch's own, which compute just that."""
+    if not isinstance(model, nn.Sequential):
+        raise StageError(f"the model is {_kind(model)}: expected a torch.nn.Sequential, or [(weight, bias, activation)]")
+    if type(model).forward is not nn.Sequential.forward:
+        raise StageError(f"the model is {_kind(model)}, which has a forward() of its own: {_INSTEAD}")
+    _refuse_changed("the model", model)
+    found, activations = [], {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
     for i, module in enumerate(model):
-        kind = type(module).__name__
-        if kind == "Linear":
+        kind = type(module)
+        if kind is nn.Linear:
             found.append([module.weight, module.bias, "none"])
-        elif kind in ("ReLU", "Tanh", "Sigmoid") and found and found[-1][2] == "none":
-            found[-1][2] = kind.lower()
-        elif kind != "Identity":
-            raise StageError(f"module {i} of the model is a {kind}: expected Linear, each followed by at most one of ReLU, Tanh, Sigmoid")
+        elif kind in activations and found and found[-1][2] == "none":
+            found[-1][2] = activations[kind]
+        elif kind is not nn.Identity:
+            raise StageError(f"module {i} of the model is {_kind(module)}: expected Linear of torch.nn, each followed by at most one of ReLU, Tanh, Sigmoid")
+        _refuse_changed(f"module {i} of the model", module)
     return found
+
+
+_INSTEAD = "publish a torch.nn.Sequential of what it computes, or [(weight, bias, activation)]"
+
+
+def _refuse_changed(what, module):
+    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+        raise StageError(f"{what} has hooks, as weight_norm, spectral_norm and prune make them, or a forward() that was put there: its weights alone "
+                         f"don't say what it computes; take them off, or {_INSTEAD}")
+
+
+def _kind(thing):
+    kind = type(thing)
+    return f"a {kind.__name__}" if kind.__module__.startswith(("torch.nn.", "builtins")) else f"a {kind.__module__}.{kind.__qualname__}"
 
 
 def _layer(i, weight, bias, activation):
@@ -519,5 +549,5 @@ def _layer(i, weight, bias, activation):
 
 def _floats(tensor):
     if hasattr(tensor, "detach"):
-        tensor = tensor.detach().cpu().numpy()
+        tensor = tensor.detach().float().cpu().numpy()  # NumPy has no bfloat16
     return numpy.ascontiguousarray(tensor, "float32")
