@@ -1,7 +1,9 @@
 """lockstep.feed.Loader against a data service: no copy, leases, exact resume in worlds of any size, one clear error each."""
+import copy
 import gc
 import os
 import pathlib
+import pickle
 import resource
 import shutil
 import signal
@@ -137,6 +139,42 @@ class Feed(unittest.TestCase):
         self.assertRaises(KeyError, loader.next_batch)
         loader.load_state_dict(state)
         self.assertEqual(list(range(COUNT)), sorted(i for batch in loader for i in batch.ids.tolist()))
+
+    def test_a_state_that_is_refused_leaves_the_loader_where_it_was(self):
+        expected = [i for _, i, _ in stream_of(self.loader("whole", beside=False), 25)]
+        foreign = self.loader("foreign", seed=8).state_dict()
+        loader = self.loader(beside=False)
+        found = []
+        for bad in (foreign, {"version": 1, "stream": "lockstep-stream-2 1 1"}):
+            found += loader.next_batch().ids.tolist()
+            before = loader.state_dict()
+            with self.assertRaises(FeedError):
+                loader.load_state_dict(bad)
+            self.assertEqual((before, COUNT // 8), (loader.state_dict(), len(loader)))
+        kept = loader.state_dict()
+        found += [i for _, i, _ in stream_of(loader, 22)]
+        self.assertEqual(expected[:-8], found)
+        self.service.kill()
+        loader._wait_s = 0.5
+        with self.assertRaisesRegex(FeedError, "has been gone for 0.5 s"):
+            loader.load_state_dict(kept)
+        self.service.start()
+        loader._wait_s = 60
+        self.assertEqual(expected[-8:], loader.next_batch().ids.tolist())
+
+    def test_a_loader_is_a_data_set_of_torch(self):
+        expected, loader = self.loader("whole"), self.loader("torch", prefetch=2)
+        batches = torch.utils.data.DataLoader(loader.as_dataset(), batch_size=None)
+        self.assertEqual(COUNT // 8, len(batches))
+        for _ in range(2):
+            for (images, labels), same in zip(batches, expected):
+                self.assertEqual((8, 3, 64, 64), tuple(images.shape))
+                self.assertEqual(same.labels.tolist(), labels.tolist())
+
+    def test_one_step_needs_no_list(self):
+        self.assertEqual((8, 32, 32, 3), self.loader(transform=CenterCrop(32)).next_batch().images.shape)
+        with self.assertRaisesRegex(FeedError, "transform: expected a RandomResizedCrop or"):
+            self.loader("no crop", transform=lambda images: images)
 
     def test_two_threads_at_once_are_told(self):
         entered, let_go = threading.Event(), threading.Event()
@@ -325,10 +363,33 @@ class Feed(unittest.TestCase):
         self.service.process.send_signal(signal.SIGSTOP)
         begin = time.monotonic()
         try:
-            self.assertIn("the data service has been gone for 0.3 s (timed out)", self.refusal(wait_s=0.3))
+            self.assertIn(f"the data service, process {self.service.process.pid}, is there and has not answered for 0.3 s", self.refusal(wait_s=0.3))
         finally:
             self.service.process.send_signal(signal.SIGCONT)
-        self.assertLess(time.monotonic() - begin, 20)  # of the 30 that an answer may take
+        self.assertLess(time.monotonic() - begin, 20)
+
+    def test_who_joins_a_service_that_stands_still_is_let_in_when_it_goes_on(self):
+        self.service.process.send_signal(signal.SIGSTOP)
+        going_on = threading.Timer(1, self.service.process.send_signal, [signal.SIGCONT])
+        going_on.start()
+        try:
+            self.assertEqual(8, len(self.loader(wait_s=60).next_batch()))
+        finally:
+            going_on.join()
+
+    def test_who_joins_a_service_that_stands_still_and_dies_is_let_in_by_the_next(self):
+        self.service.process.send_signal(signal.SIGSTOP)
+
+        def start_anew():
+            self.service.kill()
+            self.service.start()
+
+        dying = threading.Timer(1, start_anew)
+        dying.start()
+        try:
+            self.assertEqual(8, len(self.loader(wait_s=60).next_batch()))
+        finally:
+            dying.join()
 
     def test_a_killed_job_is_reaped(self):
         script = f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport feed_service, lockstep.feed, os, signal\n" \
@@ -453,6 +514,10 @@ class Feed(unittest.TestCase):
             self.loader("word").load_state_dict("garbage")
         with self.assertRaisesRegex(FeedError, "of another seed"):
             self.loader("of").load_state_dict(self.loader("other", seed=8).state_dict())
+        loader = self.loader("copied")
+        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+            with self.assertRaisesRegex(FeedError, "can't be copied or pickled"):
+                copied(loader)
 
     def test_bad_commands(self):
         socket = self.service.socket
