@@ -276,8 +276,9 @@ class Spill:
         head = numpy.frombuffer(page, self._head, 1)[0] if len(page) == self.HEAD else None
         if head is None or head["magic"] != b"LSSPIL01":
             raise StageError(f"{self.path} is no spill file")
-        if head["version"] != 1:
-            raise StageError(f"spill file {self.path} has version {head['version']}: this library reads 1")
+        if head["version"] not in (1, 2):
+            raise StageError(f"spill file {self.path} has version {head['version']}: this library reads 1 and 2")
+        self._covers_place = head["version"] == 2  # the CRC: step and index, too
         self._take_head(head)
         self.grow(self._complete())
 
@@ -322,6 +323,15 @@ class Spill:
     def _record_of(self, content):
         return numpy.frombuffer(content, self._record, 1)[0] if len(content) >= self.RECORD else None
 
+    def _crc_of(self, content):
+        """What it covers is put together: step and index right before the parts, where there are zeros."""
+        first = self.RECORD
+        if self._covers_place:
+            first -= 16
+            content[first:self.RECORD] = content[8:24]
+        size = len(content) - first
+        return _stage.library().ls_stage_crc32c((ctypes.c_char * size).from_buffer(content, first), size)
+
     def grow(self, count):
         """More records are whole by now."""
         self._count = max(self._count, count)
@@ -336,9 +346,9 @@ class Spill:
         content = self._read(self.HEAD + i * self._stride, self.RECORD + size)
         if len(content) < self.RECORD + size:
             raise StageError(f"spill file {self.path}: index {i} is not there any more: the file has been cut short")
-        record, parts = self._record_of(content), (ctypes.c_char * size).from_buffer(content, self.RECORD)
-        if _stage.library().ls_stage_crc32c(parts, size) != record["crc"]:
-            raise StageError(f"spill file {self.path}: step {record['step']}, index {i}, is damaged: its CRC does not match")
+        record, parts = self._record_of(content).copy(), (ctypes.c_char * size).from_buffer(content, self.RECORD)
+        if record["index"] != i or self._crc_of(content) != record["crc"]:
+            raise StageError(f"spill file {self.path}: step {record['step']}, index {i}, is damaged: its CRC or its index does not match")
         return Step(int(record["step"]), i, *_views(parts, self.dtype, self.ranks, self.part_shape, self._part))
 
 
