@@ -21,7 +21,7 @@ struct ls_spill_head {
 struct ls_spill_record { /* then the parts of all ranks */
   uint64_t magic;
   int64_t step;
-  uint64_t index; /* in this file */
+  uint64_t index;         /* in this file */
   uint32_t crc, reserved; /* of step, index and the parts */
 };
 
