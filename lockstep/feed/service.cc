@@ -97,7 +97,7 @@ absl::StatusOr<std::optional<sampling::Policy>> ParseServedPolicy(const std::str
 absl::StatusOr<std::unique_ptr<Service>> Service::Open(const ServiceOptions& options, Poller& poller,
                                                        const Clock& clock) {
   LS_RETURN_IF_ERROR(CheckBudget(options));
-  LS_ASSIGN_OR_RETURN(DataSet data, DataSet::Open(options.name, options.data));
+  LS_ASSIGN_OR_RETURN(DataSet data, DataSet::Open(options.name, options.data, options.limits));
   LS_ASSIGN_OR_RETURN(std::unique_ptr<Door> door, Door::Open(options.socket, poller));
   return std::unique_ptr<Service>(new Service(options, std::move(data), std::move(door), clock));
 }

@@ -24,6 +24,7 @@ namespace lockstep::feed {
 
 struct ServiceOptions {
   prepare::SourceSpec data;
+  prepare::Limits limits{};  // of images
   std::string name, socket;
   uint64_t cache_bytes = uint64_t{1} << 30;  // of all that grows with items and threads, but for rings
   uint64_t ring_bytes = 0;                   // of all jobs' rings together; 0: half of the machine's memory

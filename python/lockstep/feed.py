@@ -25,7 +25,15 @@ import numpy
 from . import _feed_link, _feed_wait
 from ._feed_ring import ALL_LENT, DAMAGED, FORKED, GONE, IDS_OFFSET, TOLD, FeedError, Slot, place_behind
 
-__all__ = ["Batch", "CenterClip", "CenterCrop", "FeedError", "Flip", "Loader", "RandomClip", "RandomResizedCrop"]
+_OF_STAGE = ("publish_model", "withdraw_model")  # lockstep.stage's, which only who wants them imports
+__all__ = ["Batch", "CenterClip", "CenterCrop", "FeedError", "Flip", "Loader", "RandomClip", "RandomResizedCrop", *_OF_STAGE]
+
+
+def __getattr__(name):
+    if name in _OF_STAGE:
+        return getattr(importlib.import_module("lockstep.stage"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _SLICE_MS = 100  # an interrupt is seen within it
 _STATE_VERSION = 1

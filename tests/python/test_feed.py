@@ -275,6 +275,12 @@ class Feed(unittest.TestCase):
         self.assertIn(group["policy"], group["predicted_loads"])
         self.assertEqual("alone", next(row["order"] for row in status["jobs"] if row["job"] == "alone"))
 
+    def test_an_image_of_more_pixels_than_the_service_takes(self):
+        with Service(folder, "--max-pixels", 1000) as service:
+            with self.assertRaisesRegex(FeedError, r"the image has \d+ x \d+ pixels: the limit is 1000 in all \(--max-pixels\)"):
+                self.loader(socket=service.socket).next_batch()
+            self.assertGreaterEqual(service.status()["images"]["too_large"], 8)
+
     def test_a_policy_is_what_was_asked_for(self):
         with Service(folder, "--policy", "paced") as service:
             a, b = (self.loader(job, socket=service.socket) for job in "ab")

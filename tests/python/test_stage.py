@@ -571,6 +571,12 @@ class Models(Room):
         with self.error(StageError, "ParametrizedLinear: expected Linear of torch.nn"):
             stage.publish_model("m", nn.Sequential(nn.utils.parametrizations.spectral_norm(plain())))
 
+    def test_feed_has_them_too(self):
+        script = "import sys, lockstep.feed as feed; before = 'lockstep.stage' in sys.modules; from lockstep import stage\n" \
+                 "print(before, all(getattr(feed, name) is getattr(stage, name) for name in ('publish_model', 'withdraw_model')), hasattr(feed, 'other'))"
+        done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")}, capture_output=True, text=True)
+        self.assertEqual("False True False\n", done.stdout, done.stderr)
+
     def test_what_is_published_is_what_torch_computes(self):
         class Net(torch.nn.Sequential):
             def __init__(self):
