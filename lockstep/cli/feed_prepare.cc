@@ -44,6 +44,7 @@ void AddFeedBench(CLI::App& feed, int& exit_code) {
 void AddFeedIndex(CLI::App& feed, int& exit_code) {
   struct Flags {
     std::string from, to;
+    prepare::Limits limits;
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
@@ -51,10 +52,13 @@ void AddFeedIndex(CLI::App& feed, int& exit_code) {
       "index", "Write the images of a directory once more, without loss, so that crops of them are decoded faster");
   command->add_option("DIR", flags->from, "Images, or folders of them")->required();
   command->add_option("-o,--out", flags->to, "Directory to write")->required();
+  command->add_option("--max-pixels", flags->limits.max_pixels, "An image of more is copied as it is")
+      ->check(AboveZero())
+      ->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep feed index photos --out photos-indexed");
   command->callback([flags, &exit_code] {
-    const absl::StatusOr<prepare::IndexCounts> counts = prepare::IndexFolder(flags->from, flags->to);
+    const absl::StatusOr<prepare::IndexCounts> counts = prepare::IndexFolder(flags->from, flags->to, flags->limits);
     exit_code = counts.ok() ? PrintReport(prepare::ToJson(*counts), flags->json) : PrintError(counts.status());
   });
 }

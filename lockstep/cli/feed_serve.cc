@@ -149,8 +149,8 @@ absl::Status Serve(ServeFlags flags, bool says_how_to_prepare) {
   if (!relays) return ServeData(std::move(flags), token);
   if (says_how_to_prepare)
     return InvalidArgument(
-        "--data {}: its items are made there, so --cache, --threads, --policy and what tells how to read tokens are to "
-        "be said to that service",
+        "--data {}: its items are made there, so --cache, --threads, --policy, --max-pixels and what tells how to read "
+        "tokens are to be said to that service",
         flags.service.data.path);
   return ServeRelay(flags, token);
 }
@@ -164,6 +164,9 @@ void AddPreparing(CLI::App& command, ServeFlags& flags) {
       ->check(Between(1, 1024));
   command.add_option("--policy", flags.policy,
                      "How jobs of one seed share: auto (the default: by predicted loads), common, paced, independent");
+  command.add_option("--max-pixels", options.limits.max_pixels, "An image of more is an error of its item")
+      ->check(AboveZero())
+      ->capture_default_str();
   command.add_option("--tensor", options.data.tensor, "Of a safetensors file with several: the one to read");
   command.add_option("--tokens", options.data.tokens_per_item, "Of a token file: tokens of an item; it has one more");
   command.add_option("--token-bytes", options.data.token_bytes, "Likewise: bytes of a token")

@@ -25,7 +25,7 @@ class SourceMaker : public Maker {
 
 class ImageMaker final : public SourceMaker {
  public:
-  using SourceMaker::SourceMaker;
+  ImageMaker(const prepare::Source& source, const prepare::Limits& limits) : SourceMaker(source), preparer_(limits) {}
   absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes file) override { return preparer_.MemoryFor(file); }
   absl::Status Decode(prepare::Bytes file, prepare::Image& image) override { return preparer_.Decode(file, image); }
   absl::Status Cut(const prepare::Image& image, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
@@ -90,18 +90,20 @@ class PlainMaker final : public SourceMaker {
 
 }  // namespace
 
-absl::StatusOr<DataSet> DataSet::Open(const std::string& name, const prepare::SourceSpec& spec) {
+absl::StatusOr<DataSet> DataSet::Open(const std::string& name, const prepare::SourceSpec& spec,
+                                      const prepare::Limits& limits) {
   LS_ASSIGN_OR_RETURN(std::unique_ptr<prepare::Source> source, prepare::OpenSource(spec));
   std::string path(prepare::WithoutQuery(spec.path));  // which is shown
   if (source->size() == 0) return InvalidArgument("{}: there is no item in it", path);
-  return DataSet(name, std::move(path), std::move(source));
+  return DataSet(name, std::move(path), std::move(source), limits);
 }
 
-DataSet::DataSet(std::string name, std::string path, std::unique_ptr<prepare::Source> source)
-    : name_(std::move(name)), path_(std::move(path)), source_(std::move(source)) {}
+DataSet::DataSet(std::string name, std::string path, std::unique_ptr<prepare::Source> source,
+                 const prepare::Limits& limits)
+    : name_(std::move(name)), path_(std::move(path)), source_(std::move(source)), limits_(limits) {}
 
 std::unique_ptr<Maker> DataSet::NewMaker() const {
-  if (kind() == prepare::ItemKind::kImage) return std::make_unique<ImageMaker>(*source_);
+  if (kind() == prepare::ItemKind::kImage) return std::make_unique<ImageMaker>(*source_, limits_);
   if (kind() == prepare::ItemKind::kSound) return std::make_unique<SoundMaker>(*source_);
   return std::make_unique<PlainMaker>(*source_);
 }

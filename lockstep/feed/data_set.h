@@ -9,6 +9,7 @@
 
 #include "lockstep/feed/maker.h"
 #include "lockstep/feed/request.h"
+#include "lockstep/prepare/decode.h"
 #include "lockstep/prepare/source.h"
 #include "lockstep/sampling/item_set.h"
 
@@ -16,7 +17,8 @@ namespace lockstep::feed {
 
 class DataSet {
  public:
-  static absl::StatusOr<DataSet> Open(const std::string& name, const prepare::SourceSpec& spec);
+  static absl::StatusOr<DataSet> Open(const std::string& name, const prepare::SourceSpec& spec,
+                                      const prepare::Limits& limits = {});
 
   const std::string& name() const { return name_; }
   const std::string& path() const { return path_; }  // without what follows "?" in a URL, which may be a secret
@@ -33,13 +35,14 @@ class DataSet {
   absl::StatusOr<sampling::ItemSet> SetOf(const Subset& where) const;
 
  private:
-  DataSet(std::string name, std::string path, std::unique_ptr<prepare::Source> source);
+  DataSet(std::string name, std::string path, std::unique_ptr<prepare::Source> source, const prepare::Limits& limits);
   absl::StatusOr<std::set<int64_t>> WantedLabels(const Subset& where) const;
   prepare::ItemKind kind() const { return source_->format().kind; }
   bool is_cut() const { return kind() == prepare::ItemKind::kImage || kind() == prepare::ItemKind::kSound; }
 
   std::string name_, path_;
   std::unique_ptr<prepare::Source> source_;
+  prepare::Limits limits_;  // of images
 };
 
 // Of the ids as a set; they need not be sorted.

@@ -97,7 +97,7 @@ absl::StatusOr<std::optional<sampling::Policy>> ParseServedPolicy(const std::str
 absl::StatusOr<std::unique_ptr<Service>> Service::Open(const ServiceOptions& options, Poller& poller,
                                                        const Clock& clock) {
   LS_RETURN_IF_ERROR(CheckBudget(options));
-  LS_ASSIGN_OR_RETURN(DataSet data, DataSet::Open(options.name, options.data));
+  LS_ASSIGN_OR_RETURN(DataSet data, DataSet::Open(options.name, options.data, options.limits));
   LS_ASSIGN_OR_RETURN(std::unique_ptr<Door> door, Door::Open(options.socket, poller));
   return std::unique_ptr<Service>(new Service(options, std::move(data), std::move(door), clock));
 }
@@ -115,6 +115,7 @@ Service::Service(const ServiceOptions& options, DataSet data, std::unique_ptr<Do
            .memory_limit = before_items_ + options.cache_bytes - kUnusedHeap,
            .name = [this](uint64_t item) { return fmt::format("item {} ({})", item, data_.source().KeyOf(item)); }},
           Makers(data_, options.threads), [this](uint64_t item) { return data_.label(item); }, clock),
+      chooser_(dispatcher_, options.choose),
       door_(std::move(door)) {
   door_->Listen({.said = [this](int guest, Packet packet) { Answer(guest, std::move(packet)); },
                  .left = [this](int guest) { Remove(guest); }});
@@ -165,14 +166,8 @@ void Service::Tick() {
   uint64_t items = 0;
   dispatcher_.Look([&](const Dispatcher& dispatcher) { items = dispatcher.cache().used(); });
   HeapLimit(before_items_ + items + BesideItems(options_.threads)).Hold();
-  std::set<sampling::Group*> groups;
   std::set<std::shared_ptr<const sampling::ItemSet>> sets;
-  for (const auto& [guest, rank] : ranks_) {
-    groups.insert(rank->job->epochs.group().get());
-    sets.insert(rank->job->set);
-  }
-  groups.erase(nullptr);
-  for (sampling::Group* group : groups) Rechoose(*group);
+  for (const auto& [guest, rank] : ranks_) sets.insert(rank->job->set);
   if (!sets.empty()) DivideCache(std::move(sets));
 }
 
@@ -298,12 +293,9 @@ absl::StatusOr<Service::Joining> Service::Prepare(const JoinRequest& request) {
 absl::Status Service::Place(const JoinRequest& request, bool is_first_rank, Joining& joining) {
   Job& job = *joining.job;
   sampling::Group* group = job.epochs.group().get();
-  if (is_first_rank && group != nullptr) {
-    dispatcher_.Look([&](const Dispatcher&) { group->Join(job.key, job.set); });
-    Rechoose(*group);
-  }
   absl::Status placed;
   dispatcher_.Look([&](const Dispatcher& dispatcher) {
+    if (is_first_rank && group != nullptr) group->Join(job.key, job.set);
     if (request.state.empty()) {
       const bool independent = options_.policy == sampling::Policy::kIndependent;
       const sampling::Lap alone{.number = independent && !request.alone ? job.key : 0};
@@ -323,22 +315,6 @@ std::shared_ptr<sampling::Group> Service::GroupOf(const JoinRequest& request) co
     if (rank->job->seed == request.seed && rank->job->epochs.group() != nullptr) return rank->job->epochs.group();
   return std::make_shared<sampling::Group>(sampling::GroupOptions{
       .items = data_.items(), .seed = request.seed, .cache_items = cache_items_, .policy = options_.policy});
-}
-
-// The rehearsals run without the lock: threads go on preparing meanwhile.
-void Service::Rechoose(sampling::Group& group) {
-  std::optional<sampling::GroupQuestion> question;
-  dispatcher_.Look([&](const Dispatcher&) {
-    if (group.IsStale()) question = group.Ask();
-  });
-  if (!question) return;
-  const sampling::GroupChoice choice = sampling::Choose(*question);
-  dispatcher_.Look([&](const Dispatcher&) {
-    if (choice.policy != group.choice().policy)
-      Log(LogLevel::kInfo, "jobs of seed {}: {} orders from their next epochs on", group.options().seed,
-          sampling::NameOf(choice.policy));
-    group.Decide(choice);
-  });
 }
 
 absl::Status Service::CheckRoom(const RingShape& shape) const {

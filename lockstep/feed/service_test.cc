@@ -11,7 +11,9 @@
 
 #include <atomic>
 #include <barrier>
+#include <condition_variable>
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -280,6 +282,30 @@ TEST_F(ServiceTest, SeventyJobsWithFewDescriptors) {
   EXPECT_GE(status["sharing"]["deliveries"].get<uint64_t>(), 70 * kItems);
   clients.clear();
   AwaitRanks(0);
+}
+
+// Its rehearsal takes as long as it likes: batches come, and who joins or asks is answered.
+TEST_F(ServiceTest, WhileAGroupChoosesNobodyWaits) {
+  Stop();
+  std::atomic<bool> chooses = false;
+  options_.choose = [&](const sampling::GroupQuestion& question, const std::stop_token& stop) {
+    if (question.sets.size() > 1) {
+      chooses = true;
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any().wait(lock, stop, [] { return false; });
+    }
+    return sampling::GroupChoice{.version = question.version};
+  };
+  Start();
+  const auto packet = [](const std::string& job) { return With(JoinPacket(job), "alone", false); };
+  Client leader(options_.socket, packet("leader")), second(options_.socket, packet("second"));
+  while (!chooses) std::this_thread::yield();
+  for (int step = 0; step < 60; ++step) EXPECT_EQ(leader.Next().size(), 10U);
+  Client third(options_.socket, packet("third"));
+  EXPECT_EQ(third.Next().size(), 10U);
+  EXPECT_EQ(Status()["groups"][0]["why"], "not predicted yet");
+  Stop();
 }
 
 TEST_F(ServiceTest, WithoutDescriptorsWhoComesIsTurnedAwayAndTheOthersGoOn) {

@@ -30,6 +30,12 @@ std::string_view OrderOf(const Rank& rank) {
   return NameOf(rank.stream.place().lap.window == 0 ? sampling::Policy::kCommon : sampling::Policy::kPaced);
 }
 
+std::string_view WhyOf(const sampling::Group& group) {
+  if (group.options().policy) return "as asked for";
+  if (!group.choice().loads.empty()) return "predicted loads";
+  return group.jobs().size() == 1 ? "one job" : "not predicted yet";
+}
+
 // A group of jobs, and why it has its policy.
 Json GroupRow(const sampling::Group& group, const std::map<uint64_t, std::string>& names) {
   const sampling::GroupChoice& choice = group.choice();
@@ -38,7 +44,7 @@ Json GroupRow(const sampling::Group& group, const std::map<uint64_t, std::string
     const double item_ns = group.PaceOf(job);
     row["jobs"].push_back({{"job", names.at(job)}, {"items_per_s", item_ns > 0 ? 1e9 / item_ns : 0.0}});
   }
-  row["why"] = group.options().policy ? "as asked for" : choice.loads.empty() ? "one job" : "predicted loads";
+  row["why"] = WhyOf(group);
   row["predicted_loads"] = Json::object();
   for (const auto& [policy, loads] : choice.loads) row["predicted_loads"][std::string(NameOf(policy))] = loads;
   row["cache_items"] = group.options().cache_items;

@@ -14,9 +14,9 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLongestName = 64;
 constexpr char kNameLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
-constexpr std::string_view kKeys[] = {"cache",       "documents", "end-token", "listen",  "pack",
-                                      "policy",      "patience",  "tensor",    "threads", "ring-memory",
-                                      "token-bytes", "tokens",    "token-file"};
+constexpr std::string_view kKeys[] = {"cache",   "documents",   "end-token",  "listen",      "max-pixels",
+                                      "pack",    "patience",    "policy",     "ring-memory", "tensor",
+                                      "threads", "token-bytes", "token-file", "tokens"};
 
 bool IsUrl(std::string_view data) { return data.find("://") != std::string_view::npos; }
 

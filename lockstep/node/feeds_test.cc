@@ -39,6 +39,7 @@ TEST_F(FeedsTest, PathsNamesAndOptions) {
   EXPECT_EQ(tokens.data, In("text.bin"));
   EXPECT_EQ(tokens.name, "text");
   EXPECT_THAT(tokens.options, ElementsAre("--tokens", "2048", "--token-bytes", "4"));
+  EXPECT_THAT(Parsed(In("photos") + ",max-pixels=99000000").options, ElementsAre("--max-pixels", "99000000"));
   EXPECT_EQ(Parsed(In("t-{00..12}.tar")), (agent::FeedSpec{In("t-{00..12}.tar"), "t-", {}}));
 }
 

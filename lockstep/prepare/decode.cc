@@ -63,7 +63,7 @@ absl::StatusOr<ImageHead> ReadImageHead(Bytes bytes, const Limits& limits) {
   LS_ASSIGN_OR_RETURN(ImageHead head, ReadHead(bytes));
   if (head.size.pixels() > limits.max_pixels)
     return MakeError(absl::StatusCode::kResourceExhausted,
-                     fmt::format("the image has {} x {} pixels: the limit is {} in all (max_pixels)", head.size.width,
+                     fmt::format("the image has {} x {} pixels: the limit is {} in all (--max-pixels)", head.size.width,
                                  head.size.height, limits.max_pixels));
   return head;
 }

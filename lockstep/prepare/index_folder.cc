@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
-#include "lockstep/prepare/decode.h"
 #include "lockstep/prepare/folder.h"
 #include "lockstep/prepare/transcode.h"
 
@@ -24,8 +23,8 @@ absl::Status CheckApart(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-Bytes WithTileIndex(Bytes file, Buffer& converted, IndexCounts& counts) {
-  const absl::StatusOr<ImageHead> head = ReadImageHead(file);
+Bytes WithTileIndex(Bytes file, const Limits& limits, Buffer& converted, IndexCounts& counts) {
+  const absl::StatusOr<ImageHead> head = ReadImageHead(file, limits);
   absl::Status status = head.status();
   if (head.ok() && head->codec == Codec::kJpeg) status = AddTileIndex(file, head->jpeg, converted);
   const bool indexed = status.ok() && head->codec == Codec::kJpeg;
@@ -34,7 +33,7 @@ Bytes WithTileIndex(Bytes file, Buffer& converted, IndexCounts& counts) {
   return indexed ? converted.bytes() : file;
 }
 
-absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::string& to) {
+absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::string& to, const Limits& limits) {
   LS_RETURN_IF_ERROR(CheckApart(from, to));
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, OpenFolder(from));
   if (source->format().kind != ItemKind::kImage)
@@ -49,7 +48,7 @@ absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::stri
       unread.push_back(std::move(read));
       continue;
     }
-    const Bytes written = WithTileIndex(bytes.bytes(), converted, counts);
+    const Bytes written = WithTileIndex(bytes.bytes(), limits, converted, counts);
     counts.bytes_before += bytes.size();
     counts.bytes_after += written.size();
     const std::string key = source->item(i).key, path = to + "/" + key;

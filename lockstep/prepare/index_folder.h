@@ -1,6 +1,6 @@
-// A directory of images once more, its JPEGs with tile indices. What can't have one (another format, damaged, or an
-// exotic layout) is copied as it is and counted: the same names in the same order, so the same items with the same
-// pixels.
+// A directory of images once more, its JPEGs with tile indices. What can't have one (another format, too large,
+// damaged, or an exotic layout) is copied as it is and counted: the same names in the same order, so the same items
+// with the same pixels.
 #pragma once
 
 #include <string>
@@ -8,6 +8,7 @@
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
 #include "lockstep/prepare/buffer.h"
+#include "lockstep/prepare/decode.h"
 
 namespace lockstep::prepare {
 
@@ -17,10 +18,10 @@ struct IndexCounts {
   uint64_t bytes_before = 0, bytes_after = 0;
 };
 // Of one file: the bytes to write, those of `converted` or its own.
-Bytes WithTileIndex(Bytes file, Buffer& converted, IndexCounts& counts);
+Bytes WithTileIndex(Bytes file, const Limits& limits, Buffer& converted, IndexCounts& counts);
 // `to` must not lie within `from`; it is made, and files in it are replaced. An error if some image can't be read, at
 // the end: all others are there then.
-absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::string& to);
+absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::string& to, const Limits& limits = {});
 Json ToJson(const IndexCounts& counts);
 
 }  // namespace lockstep::prepare

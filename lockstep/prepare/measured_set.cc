@@ -42,7 +42,7 @@ absl::StatusOr<MeasuredSet> MeasuredSet::Open(const MeasureOptions& options) {
     return InvalidArgument("{}: none of {} images can be decoded; {}", options.directory, count,
                            set.left_out_.begin()->first);
   set.rounds_ = (kLeastPerPass + set.items_.size() - 1) / set.items_.size();
-  LS_RETURN_IF_ERROR(set.WriteTiled());
+  LS_RETURN_IF_ERROR(set.WriteTiled(options.limits));
   return set;
 }
 
@@ -68,12 +68,12 @@ void MeasuredSet::LeaveOut(const Limits& limits) {
   for (double* mean : {&bytes_, &width_, &height_}) *mean /= count;
 }
 
-absl::Status MeasuredSet::WriteTiled() {
+absl::Status MeasuredSet::WriteTiled(const Limits& limits) {
   LS_ASSIGN_OR_RETURN(folder_, MakeTemporaryFolder());
   Buffer bytes, converted;
   for (size_t i = 0; i < items_.size(); ++i) {
     LS_RETURN_IF_ERROR(source_->Read(items_[i], bytes));
-    const Bytes written = WithTileIndex(bytes.bytes(), converted, index_counts_);
+    const Bytes written = WithTileIndex(bytes.bytes(), limits, converted, index_counts_);
     ++index_counts_.images;
     index_counts_.bytes_before += bytes.size();
     index_counts_.bytes_after += written.size();

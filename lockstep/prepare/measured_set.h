@@ -30,7 +30,7 @@ class MeasuredSet {
  private:
   MeasuredSet() = default;
   void LeaveOut(const Limits& limits);
-  absl::Status WriteTiled();
+  absl::Status WriteTiled(const Limits& limits);
 
   std::unique_ptr<Source> source_, tiled_;
   std::vector<uint64_t> items_;

@@ -9,14 +9,21 @@
 namespace lockstep::prepare {
 namespace {
 
-// What follows "'KEY':" in the dict.
+std::string_view WithoutBlanks(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(" \t"), text.size()));
+}
+
+bool IsQuote(char letter) { return letter == '\'' || letter == '"'; }
+
+// What follows "'KEY':" in the dict, whichever quotes and blanks its writer had.
 std::optional<std::string_view> ValueOf(std::string_view dict, std::string_view key) {
-  const std::string quoted = "'" + std::string(key) + "':";
-  const size_t at = dict.find(quoted);
-  if (at == std::string_view::npos) return std::nullopt;
-  std::string_view value = dict.substr(at + quoted.size());
-  value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
-  return value;
+  for (size_t at = dict.find(key); at != std::string_view::npos; at = dict.find(key, at + 1)) {
+    const std::string_view behind = dict.substr(at + key.size());
+    if (at == 0 || !IsQuote(dict[at - 1]) || !behind.starts_with(dict[at - 1])) continue;
+    const std::string_view colon = WithoutBlanks(behind.substr(1));
+    if (colon.starts_with(':')) return WithoutBlanks(colon.substr(1));
+  }
+  return std::nullopt;
 }
 
 // "'<f4', ...": kind and bytes of a number; big-endian, structured and object types are refused.
@@ -29,7 +36,7 @@ absl::StatusOr<uint64_t> ElementBytes(std::string_view dtype) {
   return bytes;
 }
 
-// "(10, 3, 4), ..."
+// "(10, 3, 4), ..."; Python 2 wrote "(10L, 3L, 4L)".
 absl::StatusOr<std::vector<int64_t>> ParseShape(std::string_view text) {
   std::vector<int64_t> shape;
   const size_t close = text.find(')');
@@ -40,6 +47,7 @@ absl::StatusOr<std::vector<int64_t>> ParseShape(std::string_view text) {
     const auto side = TakeNumber<int64_t>(text);
     if (!side || *side < 0) return DataLoss("the shape holds something else than numbers");
     shape.push_back(*side);
+    if (text.starts_with('L')) text.remove_prefix(1);
   }
   return shape;
 }
@@ -62,14 +70,15 @@ absl::StatusOr<RecordLayout> ParseNpy(Bytes head, uint64_t file_bytes) {
   const auto descr = ValueOf(dict, "descr"), order = ValueOf(dict, "fortran_order"),
              shape_text = ValueOf(dict, "shape");
   if (!descr || !order || !shape_text) return DataLoss("the header lacks descr, fortran_order or shape");
-  if (descr->empty() || (*descr)[0] != '\'') return InvalidArgument("a structured type: expected an array of numbers");
+  if (descr->empty() || !IsQuote((*descr)[0]))
+    return InvalidArgument("a structured type: expected an array of numbers");
   LS_ASSIGN_OR_RETURN(std::vector<int64_t> shape, ParseShape(*shape_text));
   if (shape.empty()) return InvalidArgument("a single number: expected an array, of which each row is an item");
   if (!order->starts_with("False") && shape.size() > 1)
     return InvalidArgument("columns before rows (fortran_order): save it with numpy.ascontiguousarray");
   RecordLayout layout;
   layout.format.kind = ItemKind::kArray;
-  layout.format.dtype = descr->substr(1, descr->find('\'', 1) - 1);
+  layout.format.dtype = descr->substr(1, descr->find((*descr)[0], 1) - 1);
   LS_ASSIGN_OR_RETURN(const uint64_t element, ElementBytes(layout.format.dtype));
   layout.offset = static_cast<uint64_t>(dict.data() + dict.size() - reinterpret_cast<const char*>(head.data()));
   layout.count = static_cast<uint64_t>(shape[0]);

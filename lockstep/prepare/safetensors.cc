@@ -11,7 +11,7 @@ struct Type {
   std::string_view name, numpy;
   uint64_t bytes;
 };
-constexpr std::array<Type, 13> kTypes = {{{"F64", "<f8", 8},
+constexpr std::array<Type, 15> kTypes = {{{"F64", "<f8", 8},
                                           {"F32", "<f4", 4},
                                           {"F16", "<f2", 2},
                                           {"BF16", "bfloat16", 2},
@@ -23,6 +23,8 @@ constexpr std::array<Type, 13> kTypes = {{{"F64", "<f8", 8},
                                           {"U32", "<u4", 4},
                                           {"U16", "<u2", 2},
                                           {"U8", "|u1", 1},
+                                          {"F8_E4M3", "|u1", 1},  // their bits: NumPy has no such numbers
+                                          {"F8_E5M2", "|u1", 1},
                                           {"BOOL", "|b1", 1}}};
 
 using Parsed = nlohmann::json;

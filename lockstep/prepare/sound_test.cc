@@ -107,8 +107,8 @@ TEST(Sound, LengthsThatCannotBeAreRefused) {
   const TestSound sound = MakeSound(8000, 2, 16, 3000);
   std::string wav = WavFile(sound);
   const size_t data = wav.find("data");
-  wav.replace(data + 4, 4, "\xFF\xFF\xFF\xFF");
-  EXPECT_THAT(ErrorOf(wav), HasSubstr("4294967295 bytes of samples at byte"));
+  wav.replace(data + 4, 4, "\xFE\xFF\xFF\xFF");
+  EXPECT_THAT(ErrorOf(wav), HasSubstr("4294967294 bytes of samples at byte"));
   std::string flac = FlacFile(sound);
   constexpr size_t kTotal = 21;  // of 36 bits; 18 is where the rate begins, and 22 to 25 are its lower 32
   flac[kTotal] = static_cast<char>(flac[kTotal] | 0x0F);
@@ -116,6 +116,25 @@ TEST(Sound, LengthsThatCannotBeAreRefused) {
   flac[kTotal] = static_cast<char>(flac[kTotal] & 0xF0);
   flac.replace(kTotal + 1, 4, std::string(4, '\0'));
   EXPECT_THAT(ErrorOf(flac), HasSubstr("doesn't say how many"));
+}
+
+TEST(Sound, OfAWavFromAPipeAllSamplesToItsEndAreMeant) {
+  const TestSound sound = MakeSound(8000, 2, 16, 3000);
+  const std::string whole = WavFile(sound);
+  std::string piped = whole;
+  piped.replace(4, 4, "\xFF\xFF\xFF\xFF");
+  piped.replace(piped.find("data") + 4, 4, "\xFF\xFF\xFF\xFF");
+  const absl::StatusOr<SoundHead> head = ReadSoundHead(BytesIn(piped));
+  ASSERT_TRUE(head.ok()) << head.status();
+  EXPECT_EQ(head->frames, 3000U);
+  std::vector<float> expected(6000), planes(6000);
+  ASSERT_TRUE(DecodeSound(BytesIn(whole), *ReadSoundHead(BytesIn(whole)), 0, 3000, expected).ok());
+  ASSERT_TRUE(DecodeSound(BytesIn(piped), *head, 0, 3000, planes).ok());
+  EXPECT_EQ(planes, expected);
+  piped.resize(piped.size() - 1);  // within a frame
+  EXPECT_EQ(ReadSoundHead(BytesIn(piped))->frames, 2999U);
+  piped.replace(piped.find("LIST") + 4, 4, "\xFF\xFF\xFF\xFF");
+  EXPECT_THAT(ErrorOf(piped), HasSubstr("4294967295 bytes of a chunk"));
 }
 
 TEST(Sound, WhatIsCutShortIsAnErrorWhereItIsMissing) {

@@ -445,6 +445,17 @@ TEST_F(RecordFile, RowsOfAnArrayAreItems) {
   EXPECT_EQ(source->BytesOf(1), 4U);
 }
 
+TEST_F(RecordFile, AHeaderMayBeWrittenOtherwiseThanByNumPyOfToday) {
+  for (const char* dict : {"{'descr': '<u2', 'fortran_order': False, 'shape': (3L, 2L), }",
+                           R"({"descr": "<u2", "fortran_order": False, "shape": (3, 2), })",
+                           "{'shape' : (3,2),'fortran_order' :False, 'descr'  :  '<u2'}"}) {
+    const auto source = Open({.path = Write("a.npy", Npy(dict, "aabbccddeeff"))});
+    EXPECT_EQ(source->size(), 3U);
+    EXPECT_EQ(source->format(), (ItemFormat{ItemKind::kArray, "<u2", {2}, 4})) << dict;
+    EXPECT_EQ(ReadItem(*source, 2), "eeff");
+  }
+}
+
 TEST_F(RecordFile, ArraysThatCannotBeReadAreRefused) {
   const auto error = [&](const std::string& dict, const std::string& data) {
     return ErrorOf({.path = Write("b.npy", Npy(dict, data))});
@@ -457,6 +468,9 @@ TEST_F(RecordFile, ArraysThatCannotBeReadAreRefused) {
   EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 99999999999, 99999999999), }", ""),
               HasSubstr("items of more than"));
   EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", "aaaa"), HasSubstr("single number"));
+  EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': False, 'shape': (1K,), }", "aaaa"), HasSubstr("than numbers"));
+  EXPECT_THAT(error("{'descr\": '<f4', 'fortran_order': False, 'shape': (1,), }", "aaaa"), HasSubstr("lacks descr"));
+  EXPECT_THAT(error("{'descr': '<f4', 'fortran_order', 'shape': (1,), }", "aaaa"), HasSubstr("lacks descr"));
   EXPECT_THAT(ErrorOf({.path = Write("c.npy", "nonsense and more")}), HasSubstr("no .npy"));
 }
 
@@ -479,6 +493,15 @@ TEST_F(RecordFile, RowsOfATensorAreItems) {
   EXPECT_THAT(ErrorOf({.path = Write("b.safetensors", Safetensors(json, "abc")), .tensor = "x"}),
               HasSubstr("truncated"));
   EXPECT_THAT(ErrorOf({.path = Write("c.safetensors", "12345678")}), HasSubstr("a header of"));
+}
+
+TEST_F(RecordFile, OfNumbersOfEightBitsTheBitsAreItems) {
+  for (const char* type : {"F8_E4M3", "F8_E5M2"}) {
+    const std::string json = fmt::format(R"({{"x":{{"dtype":"{}","shape":[2,3],"data_offsets":[0,6]}}}})", type);
+    const auto source = Open({.path = Write("a.safetensors", Safetensors(json, "abcdef"))});
+    EXPECT_EQ(source->format(), (ItemFormat{ItemKind::kArray, "|u1", {3}, 3}));
+    EXPECT_EQ(ReadItem(*source, 1), "def");
+  }
 }
 
 TEST_F(RecordFile, TokensComeInWindowsThatShareOne) {

@@ -13,6 +13,7 @@ namespace lockstep::prepare {
 namespace {
 
 constexpr size_t kRiffHead = 12, kChunkHead = 8;
+constexpr uint32_t kUnknown = 0xFFFFFFFF;  // of samples that were written into a pipe: all that follow
 constexpr uint16_t kWholeNumbers = 1, kFloats = 3, kExtensible = 0xFFFE;
 
 template <typename T>
@@ -71,9 +72,10 @@ absl::StatusOr<SoundHead> ReadWavHead(Bytes file) {
   std::optional<SoundHead> head;
   for (size_t at = kRiffHead; file.size() - at >= kChunkHead;) {
     const Bytes name = file.subspan(at, 4);
-    const uint64_t length = At<uint32_t>(file, at + 4);
+    uint64_t length = At<uint32_t>(file, at + 4);
     at += kChunkHead;
     const bool is_data = std::memcmp(name.data(), "data", 4) == 0;
+    if (is_data && length == kUnknown) length = file.size() - at;
     if (length > file.size() - at)
       return DataLoss("WAV: {} bytes of {} at byte {}, and {} are left: it is truncated", length,
                       is_data ? "samples" : "a chunk", at, file.size() - at);

@@ -44,7 +44,7 @@ double Fastest(const std::vector<double>& item_ns) {
 
 }  // namespace
 
-GroupChoice Choose(const GroupQuestion& question) {
+GroupChoice Choose(const GroupQuestion& question, const std::stop_token& stop) {
   GroupChoice choice{.version = question.version};
   if (question.sets.size() < 2) return choice;
   uint64_t items = 0, largest = 1;
@@ -57,10 +57,12 @@ GroupChoice Choose(const GroupQuestion& question) {
   SimulateOptions options{.cache_items = question.cache_items / k,
                           .seed = question.seed,
                           .rates = RatesOf(question.item_ns, fastest),
-                          .again = true};
+                          .again = true,
+                          .stop = stop};
   std::vector<ItemSet> sets;
   const int64_t first = *std::min_element(question.begun.begin(), question.begun.end());
   for (size_t i = 0; i < question.sets.size(); ++i) {
+    if (stop.stop_requested()) return choice;
     sets.push_back(Thin(*question.sets[i], k));
     const double late = fastest > 0 ? static_cast<double>(question.begun[i] - first) / fastest : 0;
     options.start.push_back(std::min(1.0, late / static_cast<double>(largest)));

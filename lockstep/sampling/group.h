@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <vector>
 
 #include "lockstep/sampling/item_set.h"
@@ -48,7 +49,8 @@ struct GroupChoice {
 
 // Paced orders, where they are predicted to save more than kWorth of what common orders prepare.
 inline constexpr double kWorth = 0.02;
-GroupChoice Choose(const GroupQuestion& question);
+// `stop`: once it is asked for, what is said is of no use.
+GroupChoice Choose(const GroupQuestion& question, const std::stop_token& stop = {});
 
 class Group {
  public:

@@ -74,6 +74,7 @@ class Run {
         universe_(all.universe),
         sampler_(MakeSampler(policy, {.universe = all.universe.size(), .seed = seed})),
         again_(options.again),
+        stop_(options.stop),
         by_next_use_(sampler_->KnowsOrder() && !options.fewest_jobs),
         cache_(options.cache_items, [this](Item item) { return by_next_use_ ? NextUse(item) : -Outstanding(item); }) {
     feed_.policy = policy;
@@ -85,7 +86,7 @@ class Run {
   SimulatedFeed Go() {
     for (size_t i = 0; i < jobs_.size(); ++i) waiting_.push_back(static_cast<int>(i));
     std::stable_sort(waiting_.begin(), waiting_.end(), [&](int a, int b) { return JobOf(a).start < JobOf(b).start; });
-    while (epochs_.size() < jobs_.size() || !(again_ ? AllHadOne() : running_.empty())) {
+    while (!stop_.stop_requested() && !IsOver()) {
       if (running_.empty()) now_ = std::max(now_, JobOf(waiting_.front()).start);
       BeginThoseDue();
       Step();
@@ -112,8 +113,10 @@ class Run {
     return std::count_if(running_.begin(), running_.end(), [&](int job) { return sampler_->Needs(job, item); });
   }
 
-  bool AllHadOne() const {
-    return std::all_of(epochs_.begin(), epochs_.end(), [](const auto& entry) { return entry.second > 1; });
+  bool IsOver() const {
+    if (epochs_.size() < jobs_.size()) return false;
+    return !again_ ? running_.empty()
+                   : std::all_of(epochs_.begin(), epochs_.end(), [](const auto& entry) { return entry.second > 1; });
   }
 
   void Begin(int job) {
@@ -178,6 +181,7 @@ class Run {
   const ItemSet& universe_;
   std::unique_ptr<Sampler> sampler_;
   const bool again_;
+  const std::stop_token stop_;
   bool by_next_use_;
   std::map<int, uint64_t> epochs_;  // of each job, that it has begun
   CacheModel cache_;

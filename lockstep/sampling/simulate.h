@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct SimulateOptions {
   std::vector<double> rates{};  // of each job, items a step; empty: 1 each
   bool again = false;           // a job that is through begins its next epoch, until all had one
   bool fewest_jobs = false;     // evict by the number of outstanding jobs even where the orders are known
+  std::stop_token stop{};       // once it is asked for, the feed ends where it is
 };
 
 struct SimulatedJob {

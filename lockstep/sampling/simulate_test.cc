@@ -122,6 +122,14 @@ TEST(Simulate, SameSeedSameOrders) {
   EXPECT_EQ(once->jobs[1].last_step, 9 + 44);
 }
 
+TEST(Simulate, EndsWhenItIsStopped) {
+  std::stop_source stop;
+  stop.request_stop();
+  const auto feed = Simulate(Overlapping(90, 1), {.policy = Policy::kCommon, .stop = stop.get_token()});
+  ASSERT_TRUE(feed.ok());
+  EXPECT_EQ(feed->taken, 0U);
+}
+
 TEST(Simulate, RefusesWhatItCannotDo) {
   const std::vector<ItemSet> sets(2, ItemSet::Below(10));
   EXPECT_THAT(Message(Simulate(sets, {.start = {0}}).status()),

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -62,15 +63,16 @@ int ls_spill_reopen(const struct ls_stage_facts* facts) {
     return fd;
   }
   close(fd);
-  return ls_stage_fail(-1, "spill file %s is of another stream", facts->spill);
+  return ls_stage_fail(-1, "spill file %s is of another stream, or of another version of this library", facts->spill);
 }
 
 int ls_spill_append(int fd, const struct ls_stage_facts* facts, uint64_t count, int64_t step, const void* parts) {
   const uint64_t bytes = facts->part_stride * (uint64_t)facts->ranks;
   const off_t at = (off_t)(LS_SPILL_PAGE + count * ls_spill_stride(bytes));
   char line[LS_SPILL_RECORD] = {0};
-  const struct ls_spill_record record = {
-      .magic = LS_SPILL_RECORD_MAGIC, .step = step, .index = count, .crc = ls_crc32c(0, parts, bytes)};
+  struct ls_spill_record record = {.magic = LS_SPILL_RECORD_MAGIC, .step = step, .index = count};
+  const char* place = (const char*)&record + offsetof(struct ls_spill_record, step);
+  record.crc = ls_crc32c(ls_crc32c(0, place, sizeof record.step + sizeof record.index), parts, bytes);
   memcpy(line, &record, sizeof record);
   const int error = write_all(fd, parts, bytes, at + LS_SPILL_RECORD);
   return error != 0 ? error : write_all(fd, line, sizeof line, at);

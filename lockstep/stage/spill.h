@@ -1,5 +1,5 @@
 /* A spill file: a page of head, then a record per visible step, all of one size, little endian (docs/formats/spill.md).
- * A record's own line is written after what it is about; the file ends at the first that is absent or has another CRC.
+ * A record's own line is written after what it is about; the file ends at the first that is absent.
  */
 #ifndef LOCKSTEP_STAGE_SPILL_H_
 #define LOCKSTEP_STAGE_SPILL_H_
@@ -8,7 +8,7 @@
 
 #define LS_SPILL_MAGIC 0x31304c495053534cULL        /* "LSSPIL01" */
 #define LS_SPILL_RECORD_MAGIC 0x3130504554535353ULL /* "SSSTEP01" */
-enum { LS_SPILL_VERSION = 1, LS_SPILL_PAGE = 4096, LS_SPILL_RECORD = 64 };
+enum { LS_SPILL_VERSION = 2, LS_SPILL_PAGE = 4096, LS_SPILL_RECORD = 64 };
 
 struct ls_spill_head {
   uint64_t magic;
@@ -21,8 +21,8 @@ struct ls_spill_head {
 struct ls_spill_record { /* then the parts of all ranks */
   uint64_t magic;
   int64_t step;
-  uint64_t index; /* in this file */
-  uint32_t crc, reserved;
+  uint64_t index;         /* in this file */
+  uint32_t crc, reserved; /* of step, index and the parts */
 };
 
 static inline uint64_t ls_spill_stride(uint64_t step_bytes) { return (step_bytes + LS_SPILL_RECORD + 63) / 64 * 64; }

@@ -123,7 +123,7 @@ int ls_stage_get(struct ls_stage*, int64_t step, struct ls_stage_step*);
 int ls_stage_list(struct ls_stage*, int64_t* steps, int room);
 /* Each step as often as it was got. */
 int ls_stage_release(struct ls_stage*, const struct ls_stage_step*);
-/* CRC32C, for who reads a spill file. */
+/* CRC32C, for who reads a spill file: of a record's step and index, and then its parts. */
 uint32_t ls_stage_crc32c(const void* data, uint64_t bytes);
 /* Releases all. Memory that was got must not be read any more. */
 int ls_stage_detach(struct ls_stage*);

@@ -6,6 +6,7 @@ import os
 import pwd
 import socket
 import stat
+import struct
 import time
 
 from . import _feed_ring
@@ -14,7 +15,6 @@ from ._feed_ring import FeedError
 _VERSION = 1
 _MAX_PACKET = 1 << 20
 _RETRY_S = 0.05
-_ANSWER_S = 30.0  # a service that is busy opening a data set
 
 
 class Elsewhere(ConnectionError):
@@ -119,15 +119,15 @@ def join(path, request, where, deadline, expected):
     wrong won't pass. A service that was killed has left its socket, one that ended has not."""
     while True:
         try:
-            return _join(path, request, where, min(_ANSWER_S, deadline.left() + _RETRY_S))
+            return _join(path, request, where, deadline)
         except FileNotFoundError as error:
             if not expected:
                 raise FeedError(f"{path}: no data service answers ({error.strerror}); start one: lockstep feed serve --data DIR") from None
             why = ""
-        except (ConnectionError, socket.timeout, BlockingIOError) as error:  # the last: more wait to be let in than fit
+        except (ConnectionError, BlockingIOError) as error:  # the last: more wait to be let in than fit
             if _is_no_socket(path):
                 raise FeedError(f"{path}: there is a file of that name which is no socket; expected that of a data service") from None
-            why = f" ({error})" if isinstance(error, (Elsewhere, socket.timeout)) else ""
+            why = f" ({error})" if isinstance(error, Elsewhere) else ""
         except OSError as error:
             raise FeedError(f"{path}: the data service can't be reached: {error.strerror or error}") from None
         if deadline.over():
@@ -142,11 +142,12 @@ def _is_no_socket(path):
         return False
 
 
-def _join(path, request, where, answer_s):
+def _join(path, request, where, deadline):
+    """Waits for the answer on one connection: who came anew would be last again, and what was asked before be worked off all the same."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_PACKET)
-        connection.settimeout(answer_s)
+        connection.settimeout(deadline.left() + _RETRY_S)
         connection.connect(path)
         fds = []
         where, ids = _set_of(where)
@@ -159,9 +160,18 @@ def _join(path, request, where, answer_s):
             for fd in fds:
                 os.close(fd)
         return _answered(connection)
+    except socket.timeout:
+        with connection:
+            raise FeedError(f"{path}: the data service, {_process_of(connection)}, is there and has not answered for {deadline.seconds:g} s: it is busy "
+                            "or stopped; `lockstep feed status` says whether it answers now") from None
     except BaseException:
         connection.close()
         raise
+
+
+def _process_of(connection):
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return f"process {pid}"
 
 
 def _send(connection, packet, fds):

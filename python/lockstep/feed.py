@@ -25,7 +25,15 @@ import numpy
 from . import _feed_link, _feed_wait
 from ._feed_ring import ALL_LENT, DAMAGED, FORKED, GONE, IDS_OFFSET, TOLD, FeedError, Slot, place_behind
 
-__all__ = ["Batch", "CenterClip", "CenterCrop", "FeedError", "Flip", "Loader", "RandomClip", "RandomResizedCrop"]
+_OF_STAGE = ("publish_model", "withdraw_model")  # lockstep.stage's, which only who wants them imports
+__all__ = ["Batch", "CenterClip", "CenterCrop", "FeedError", "Flip", "Loader", "RandomClip", "RandomResizedCrop", *_OF_STAGE]
+
+
+def __getattr__(name):
+    if name in _OF_STAGE:
+        return getattr(importlib.import_module("lockstep.stage"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _SLICE_MS = 100  # an interrupt is seen within it
 _STATE_VERSION = 1
@@ -80,6 +88,7 @@ def _two(size):
 def _split(transform):
     """(recipe, functions): what the service does, and then this process, to (N, H, W, 3) arrays."""
     recipe, functions = {}, []
+    transform = [transform] if hasattr(transform, "recipe") or callable(transform) else transform
     for step in transform or [RandomResizedCrop(224), Flip()]:
         if hasattr(step, "recipe") and functions:
             raise FeedError(f"transform: {type(step).__name__} comes after a function of yours; the service's steps come first")
@@ -236,12 +245,12 @@ class Loader:
         self._where = where
         beside = None if socket else _feed_link.socket_beside(dataset)
         self._socket = socket or beside or _feed_link.default_socket()
-        self._link, self._ticket, self._begun, self._head = None, 0, (b"", 0), None
+        self._link, self._ticket, self._begun, self._head, self._items = None, 0, (b"", 0), None, 0
         self._kept = None  # the slot of the next batch, if a function has raised on it
         self._taking = threading.Lock()
         self._connect(_feed_link.Deadline(wait_s), expected=beside is not None)
-        if batch == 1 and rank == 0 and not drop_last and self._link.items % world:
-            warnings.warn(f"lockstep.feed: batch 1: the last step of an epoch has {self._link.items % world} items for {world} ranks, so some get a "
+        if batch == 1 and rank == 0 and not drop_last and self._items % world:
+            warnings.warn(f"lockstep.feed: batch 1: the last step of an epoch has {self._items % world} items for {world} ranks, so some get a "
                           "batch of none; drop_last=True leaves that step out", stacklevel=2)
 
     # ---- the epoch ----
@@ -300,7 +309,20 @@ class Loader:
     def __len__(self):
         """Steps of a whole epoch."""
         step = self._request["batch"] * self._request["world"]
-        return self._link.items // step if self._request["drop_last"] else -(-self._link.items // step)
+        return self._items // step if self._request["drop_last"] else -(-self._items // step)
+
+    def as_dataset(self):
+        """A torch IterableDataset of what batch.torch() gives, one epoch at a time, for DataLoader(batch_size=None, num_workers=0)."""
+        import torch.utils.data
+
+        class Batches(torch.utils.data.IterableDataset):
+            def __iter__(_):
+                return map(Batch.torch, self)
+
+            def __len__(_):
+                return len(self)
+
+        return Batches()
 
     def _next_slot(self):
         found = self._link and self._link.ring.take(self._ticket)
@@ -348,21 +370,31 @@ class Loader:
         return {"version": _STATE_VERSION, "stream": self._place()[0].decode()}
 
     def load_state_dict(self, state):
+        """FeedError for a state that is damaged or another data set's; then the loader is where it was."""
         version = state.get("version") if isinstance(state, collections.abc.Mapping) else None
         if version != _STATE_VERSION:
             raise FeedError(f"the state has version {version!r}, expected {_STATE_VERSION}: is it of lockstep.feed?")
         if not isinstance(state.get("stream"), str):
             raise FeedError("the state has no text in \"stream\": is it of lockstep.feed?")
+        before = self._place()
         self._disconnect()
         self._begun, self._head = (state["stream"].encode(), 0), None
-        self._connect(_feed_link.Deadline(self._wait_s))
+        try:
+            self._connect(_feed_link.Deadline(self._wait_s))
+        except BaseException:
+            self._begun = before  # where the next batch goes on
+            raise
+
+    def __reduce__(self):
+        raise FeedError("a loader is this process's connection to the service and can't be copied or pickled: make another one, with a `job` of its "
+                        "own, where it is wanted; state_dict() says where this one is")
 
     # ---- the service ----
 
     def _connect(self, deadline, expected=True):
         request = dict(self._request, state=self._place()[0].decode())
         self._link = _feed_link.join(self._socket, request, self._where, deadline, expected)
-        self._ticket, self._begun, self._head = 0, self._link.place, None
+        self._ticket, self._begun, self._head, self._items = 0, self._link.place, None, self._link.items
 
     def _disconnect(self):
         if self._link is not None:

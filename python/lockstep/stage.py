@@ -17,6 +17,7 @@ import ctypes
 import math
 import operator
 import os
+import sys
 import threading
 import weakref
 
@@ -275,8 +276,9 @@ class Spill:
         head = numpy.frombuffer(page, self._head, 1)[0] if len(page) == self.HEAD else None
         if head is None or head["magic"] != b"LSSPIL01":
             raise StageError(f"{self.path} is no spill file")
-        if head["version"] != 1:
-            raise StageError(f"spill file {self.path} has version {head['version']}: this library reads 1")
+        if head["version"] not in (1, 2):
+            raise StageError(f"spill file {self.path} has version {head['version']}: this library reads 1 and 2")
+        self._covers_place = head["version"] == 2  # the CRC: step and index, too
         self._take_head(head)
         self.grow(self._complete())
 
@@ -321,6 +323,15 @@ class Spill:
     def _record_of(self, content):
         return numpy.frombuffer(content, self._record, 1)[0] if len(content) >= self.RECORD else None
 
+    def _crc_of(self, content):
+        """What it covers is put together: step and index right before the parts, where there are zeros."""
+        first = self.RECORD
+        if self._covers_place:
+            first -= 16
+            content[first:self.RECORD] = content[8:24]
+        size = len(content) - first
+        return _stage.library().ls_stage_crc32c((ctypes.c_char * size).from_buffer(content, first), size)
+
     def grow(self, count):
         """More records are whole by now."""
         self._count = max(self._count, count)
@@ -335,9 +346,9 @@ class Spill:
         content = self._read(self.HEAD + i * self._stride, self.RECORD + size)
         if len(content) < self.RECORD + size:
             raise StageError(f"spill file {self.path}: index {i} is not there any more: the file has been cut short")
-        record, parts = self._record_of(content), (ctypes.c_char * size).from_buffer(content, self.RECORD)
-        if _stage.library().ls_stage_crc32c(parts, size) != record["crc"]:
-            raise StageError(f"spill file {self.path}: step {record['step']}, index {i}, is damaged: its CRC does not match")
+        record, parts = self._record_of(content).copy(), (ctypes.c_char * size).from_buffer(content, self.RECORD)
+        if record["index"] != i or self._crc_of(content) != record["crc"]:
+            raise StageError(f"spill file {self.path}: step {record['step']}, index {i}, is damaged: its CRC or its index does not match")
         return Step(int(record["step"]), i, *_views(parts, self.dtype, self.ranks, self.part_shape, self._part))
 
 
@@ -448,8 +459,8 @@ _published = {}  # (pid, name): (handle, shapes)
 
 def publish_model(name, model):
     """Makes the weights what ls_infer() of lockstep/stage/infer.h computes with from its next ls_infer_refresh() on; returns the number of the
-    publication. model: a torch.nn.Sequential of Linear, ReLU, Tanh, Sigmoid; or [(weight [outputs, inputs], bias or None, activation)]. The
-    name is this process's until it ends, or withdraw_model()."""
+    publication. model: a torch.nn.Sequential of Linear, ReLU, Tanh, Sigmoid, as torch has them and without hooks; or [(weight [outputs, inputs], bias
+    or None, activation)]. The name is this process's until it ends, or withdraw_model()."""
     layers = [_layer(i, *layer) for i, layer in enumerate(_layers(model))]
     if not layers:
         raise StageError(f"model {name} has no layer: expected at least one")
@@ -493,18 +504,47 @@ def _withdraw_all():
 
 
 def _layers(model):
-    if not hasattr(model, "named_children"):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        return _layers_of(model, torch.nn)
+    try:
         return [(weight, bias, activation) for weight, bias, activation in model]
-    found = []
+    except (TypeError, ValueError):
+        raise StageError(f"the model is {_kind(model)}: expected a torch.nn.Sequential, or [(weight, bias, activation)]") from None
+
+
+def _layers_of(model, nn):
+    """What is published is what the weights alone say: so the modules must be torch's own, which compute just that."""
+    if not isinstance(model, nn.Sequential):
+        raise StageError(f"the model is {_kind(model)}: expected a torch.nn.Sequential, or [(weight, bias, activation)]")
+    if type(model).forward is not nn.Sequential.forward:
+        raise StageError(f"the model is {_kind(model)}, which has a forward() of its own: {_INSTEAD}")
+    _refuse_changed("the model", model)
+    found, activations = [], {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
     for i, module in enumerate(model):
-        kind = type(module).__name__
-        if kind == "Linear":
+        kind = type(module)
+        if kind is nn.Linear:
             found.append([module.weight, module.bias, "none"])
-        elif kind in ("ReLU", "Tanh", "Sigmoid") and found and found[-1][2] == "none":
-            found[-1][2] = kind.lower()
-        elif kind != "Identity":
-            raise StageError(f"module {i} of the model is a {kind}: expected Linear, each followed by at most one of ReLU, Tanh, Sigmoid")
+        elif kind in activations and found and found[-1][2] == "none":
+            found[-1][2] = activations[kind]
+        elif kind is not nn.Identity:
+            raise StageError(f"module {i} of the model is {_kind(module)}: expected Linear of torch.nn, each followed by at most one of ReLU, Tanh, Sigmoid")
+        _refuse_changed(f"module {i} of the model", module)
     return found
+
+
+_INSTEAD = "publish a torch.nn.Sequential of what it computes, or [(weight, bias, activation)]"
+
+
+def _refuse_changed(what, module):
+    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+        raise StageError(f"{what} has hooks, as weight_norm, spectral_norm and prune make them, or a forward() that was put there: its weights alone "
+                         f"don't say what it computes; take them off, or {_INSTEAD}")
+
+
+def _kind(thing):
+    kind = type(thing)
+    return f"a {kind.__name__}" if kind.__module__.startswith(("torch.nn.", "builtins")) else f"a {kind.__module__}.{kind.__qualname__}"
 
 
 def _layer(i, weight, bias, activation):
@@ -519,5 +559,5 @@ def _layer(i, weight, bias, activation):
 
 def _floats(tensor):
     if hasattr(tensor, "detach"):
-        tensor = tensor.detach().cpu().numpy()
+        tensor = tensor.detach().float().cpu().numpy()  # NumPy has no bfloat16
     return numpy.ascontiguousarray(tensor, "float32")

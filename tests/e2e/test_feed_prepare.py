@@ -84,6 +84,8 @@ class Feed(unittest.TestCase):
         (self.folder / "in" / "notes.txt").write_text("no image")
         counts = self.document("index", self.folder / "in", "--out", self.folder / "out")
         self.assertEqual((5, 3, 2, 1, 1), tuple(counts[name] for name in ("images", "indexed", "copied_as_they_are", "damaged", "not_taken")))
+        small = self.document("index", self.folder / "in", "--out", self.folder / "small", "--max-pixels", 100)
+        self.assertEqual((0, 5), (small["indexed"], small["copied_as_they_are"]))
         for name in ("a.jpg", "b.jpg", "c.jpg"):
             before, after = self.folder / "in" / "cat" / name, self.folder / "out" / "cat" / name
             with Image.open(before) as one, Image.open(after) as other:

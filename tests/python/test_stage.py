@@ -1,5 +1,6 @@
 """lockstep.stage against writers of its own, in Python and in Fortran."""
 import contextlib
+import ctypes
 import gc
 import math
 import os
@@ -44,6 +45,10 @@ class Room(unittest.TestCase):
 
 def field(step, shape=(3, 5)):
     return numpy.full(shape, step, "float32") + numpy.arange(math.prod(shape), dtype="float32").reshape(shape) / 100
+
+
+def crc_of(content):
+    return _stage.library().ls_stage_crc32c((ctypes.c_char * len(content)).from_buffer(bytearray(content)), len(content))
 
 
 class Streams(Room):
@@ -387,7 +392,8 @@ class Streams(Room):
             stride, = struct.unpack_from("<Q", file.read(Spill.HEAD), Spill._head.fields["record_stride"][1])
             file.seek(Spill.HEAD + stride)
             second, far = bytearray(file.read(stride)), 4 * memory // stride
-            struct.pack_into("<Q", second, Spill._record.fields["index"][1], far)
+            struct.pack_into("<QI", second, Spill._record.fields["index"][1], far, 0)
+            struct.pack_into("<I", second, Spill._record.fields["crc"][1], crc_of(second[8:24] + second[64:128]))
             file.seek(Spill.HEAD + far * stride)
             try:
                 file.write(second)
@@ -417,11 +423,18 @@ class Streams(Room):
         line = 4096 + 2 * record
         write(whole[:line] + bytes(64) + whole[line + 64:])  # its own line, which is written last, is not there yet
         self.assertEqual(2, len(Spill(path)))
-        whole[4096 + record + 64 + 7] ^= 1
+        for at in (8, 16, 24, 64 + 7):  # its step, index, CRC, and parts
+            damaged = bytearray(whole)
+            damaged[4096 + record + at] ^= 2
+            write(damaged)
+            self.assertEqual([0, 2], [Spill(path)[index].step for index in (0, 2)])
+            with self.error(StageError, "index 1, is damaged"):
+                Spill(path)[1]
+        swapped = whole[:4096] + whole[4096 + record:4096 + 2 * record] + whole[4096:4096 + record] + whole[line:]
+        write(swapped)
+        with self.error(StageError, "step 1, index 0, is damaged"):
+            Spill(path)[0]
         write(whole)
-        self.assertEqual(0, Spill(path)[0].step)
-        with self.error(StageError, "step 1, index 1, is damaged"):
-            Spill(path)[1]
         spill = Spill(path)
         step = spill[0]
         os.truncate(path, line + 64)
@@ -429,6 +442,24 @@ class Streams(Room):
             spill[2]
         os.truncate(path, 0)
         numpy.testing.assert_array_equal(field(0)[None], step.array)
+
+    def test_a_spill_file_of_version_1(self):
+        """Its CRCs are of the parts alone."""
+        path = os.path.join(self.folder, "all.spill")
+        with Writer("s", "float32", (3, 5), policy="replay", k=1, spill=path) as writer:
+            for step in range(2):
+                writer.put(5 + step, field(step))
+        with open(path, "rb") as file:
+            whole = bytearray(file.read())
+        struct.pack_into("<I", whole, 8, 1)
+        for record in (4096, 4096 + 128):
+            struct.pack_into("<I", whole, record + 24, crc_of(whole[record + 64:record + 128]))
+        with open(path, "wb") as file:
+            file.write(whole)
+        for index, step in enumerate(Spill(path)):
+            self.assertEqual(5 + index, step.step)
+            numpy.testing.assert_array_equal(field(index)[None], step.array)
+        self.assertEqual(1, index)
 
     def test_a_spill_file_whose_head_is_damaged(self):
         path = os.path.join(self.folder, "all.spill")
@@ -481,28 +512,6 @@ class Streams(Room):
                 Stream("s", dtype="float64")
             with self.error(StageError, "expected float32 [2, 2]"):
                 Stream("s", shape=(2, 2))
-
-
-class Models(Room):
-    def test_what_cannot_be_published(self):
-        with self.error(StageError, "module 1 of the model is a Conv2d"):
-            stage.publish_model("m", torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Conv2d(1, 1, 1)))
-        with self.error(StageError, "activation 'gelu'"):
-            stage.publish_model("m", [(numpy.ones((1, 2)), None, "gelu")])
-        with self.error(StageError, "expected [outputs, inputs]"):
-            stage.publish_model("m", [(numpy.ones((1, 2)), numpy.ones(2), "none")])
-        with self.error(StageError, "model m has no layer"):
-            stage.publish_model("m", [])
-        with self.error(StageError, "is not finite"):
-            stage.publish_model("m", [(numpy.full((3, 2), numpy.nan), None, "none")])  # and the name is free for other layers
-        self.assertFalse(os.path.exists(self.room))
-        self.assertEqual(1, stage.publish_model("m", [(numpy.ones((1, 2)), None, "none")]))
-        with self.error(StageError, "with other layers"):
-            stage.publish_model("m", [(numpy.ones((1, 2)), None, "relu")])
-        with self.error(StageError, "is not finite"):
-            stage.publish_model("m", [(numpy.full((1, 2), numpy.nan), None, "none")])
-        self.assertEqual(2, stage.publish_model("m", [(numpy.ones((1, 2)), None, "none")]))
-        stage.withdraw_model("m")
 
 
 @unittest.skipUnless(shutil.which("gfortran"), "no gfortran")
