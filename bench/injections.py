@@ -23,7 +23,7 @@ STEPS_BETWEEN = 3
 # The job (jobs/victim.py) carries these out itself.
 ASKED = {kind: signal.SIGRTMIN + number for number, kind in enumerate(("exception", "exit", "hold-gil", "block"), start=1)}
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGSEGV": signal.SIGSEGV, "SIGABRT": signal.SIGABRT, "SIGSTOP": signal.SIGSTOP, **ASKED}
-# Of 100 strikes. Hangs are rarer, because each waits for 10 s (blocked) or 30 s (spinning) of evidence.
+# Of 100 strikes. Hangs are rarer, because each waits for 10 s (blocked) or 60 s of processor time (spinning) of evidence.
 SHARES = {"SIGKILL": 36, "SIGSEGV": 10, "SIGABRT": 10, "exception": 10, "exit": 10, "SIGSTOP": 16, "hold-gil": 4, "block": 4}
 
 Strike = collections.namedtuple("Strike", "at kind rank")  # at: s since 1970, as incidents have it

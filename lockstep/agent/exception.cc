@@ -21,8 +21,12 @@ constexpr off_t kErrorRoom = 16384;  // bytes; a note is of some 300
 
 // The words of the communication layer: those that only gloo and NCCL use, and those that c10d has from the system, as
 // others have.
-constexpr std::array kOwnWords = {"gloo/transport/", "ncclRemoteError", "ncclSystemError",
-                                  "NCCL communicator was aborted", "Application timeout caused pair closure"};
+constexpr std::array kOwnWords = {"gloo/transport/",
+                                  "ncclRemoteError",
+                                  "ncclSystemError",
+                                  "NCCL communicator was aborted",
+                                  "Watchdog caught collective operation timeout",
+                                  "Application timeout caused pair closure"};
 constexpr std::array kWords = {"Connection closed by peer",
                                "Connection reset by peer",
                                "Connection refused",
@@ -34,6 +38,14 @@ constexpr std::array kWords = {"Connection closed by peer",
                                "Connect timeout",
                                "connection was aborted",
                                "Read error [127.0.0.1]"};
+
+// Those of them that tell of somebody who did not come.
+constexpr std::array kTimeouts = {"Timed out waiting",
+                                  "timed out waiting",
+                                  "Socket Timeout",
+                                  "Connect timeout",
+                                  "Watchdog caught collective operation timeout",
+                                  "Application timeout caused pair closure"};
 
 // What c10d raises them as.
 constexpr std::array kCommunicationTypes = {
@@ -167,6 +179,7 @@ std::optional<ExceptionNote> NoteFromTorch(const Json& json) {
   const Frames frames = InnermostFrames(traceback);
   note.info.where = frames.where;
   note.info.connection = IsLostPeer(note.info.type, whole, frames) || IsRaisedFromLostPeer(traceback);
+  note.info.timed_out = note.info.connection && (Has(kTimeouts, whole) || Has(kTimeouts, traceback));
   note.info.port_taken = IsPortTaken(note.info.type, whole);
   return note;
 }
@@ -175,13 +188,16 @@ std::optional<ExceptionNote> NoteFromTorch(const Json& json) {
 struct Behind {
   bool lost_peer = false;
   bool retold = false;  // of which it tells, in whatever words
+  bool timed_out = false;
 };
 
 Behind BehindIt(const Json& earlier) {
   Behind behind;
   for (const Json& one : earlier) {
-    if (!one.is_object() || !HasWords(one.value("message", ""), one.value("raised_in", ""))) continue;
+    const std::string message = one.is_object() ? one.value("message", "") : "";
+    if (!one.is_object() || !HasWords(message, one.value("raised_in", ""))) continue;
     behind.lost_peer = true;
+    behind.timed_out = behind.timed_out || Has(kTimeouts, message);
     behind.retold = behind.retold || one.value("retold", false);
   }
   return behind;
@@ -206,6 +222,7 @@ std::optional<ExceptionNote> NoteFrom(const Json& json) {
   const std::string raised_in = behind.lost_peer ? "" : json.value("raised_in", "");
   note.info.connection = behind.retold || IsConnectionError(note.info.type, message, raised_in);
   note.info.after_loss = behind.lost_peer && !note.info.connection;
+  note.info.timed_out = note.info.connection && (Has(kTimeouts, message) || behind.timed_out);
   note.info.port_taken = IsPortTaken(note.info.type, message);
   return note;
 }

@@ -159,6 +159,23 @@ TEST(Exception, ALostPeerIsSecondary) {
   EXPECT_FALSE(IsConnectionError("ValueError", "Connection reset by peer", ""));
 }
 
+// As torch 1.13.1 with gloo, and torch 2 with NCCL, say it of a collective to which somebody did not come.
+TEST(Exception, ATimeoutIsTold) {
+  const TestFolder folder;
+  const auto timed_out = [&](const std::string& message, const std::string& more = "") {
+    return ReadException(folder.Write("note", R"({"type":"RuntimeError","message":")" + message + "\"" + more + "}"))
+        ->info.timed_out;
+  };
+  EXPECT_TRUE(timed_out("[../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 8000ms for recv operation"));
+  EXPECT_TRUE(timed_out("Application timeout caused pair closure"));
+  EXPECT_TRUE(timed_out("[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)"));
+  EXPECT_FALSE(timed_out("[../gloo/transport/tcp/pair.cc:598] Connection closed by peer"));
+  EXPECT_FALSE(timed_out("Timed out waiting for the license server", R"(,"raised_in":"license")"));
+  const std::string told = R"(,"earlier":[{"message":"Timed out waiting 8000ms for recv","raised_in":"","retold":)";
+  EXPECT_TRUE(timed_out("training failed", told + "true}]"));
+  EXPECT_FALSE(timed_out("training failed", told + "false}]")) << "an error of its own";
+}
+
 TEST(Exception, AConnectionOfTheProgramIsNoPeer) {
   for (const char* raised_in : {"socket", "__main__", "urllib3.connection", "torchvision.datasets", "torch._utils"})
     EXPECT_FALSE(IsConnectionError("ConnectionRefusedError", "[Errno 111] Connection refused", raised_in)) << raised_in;

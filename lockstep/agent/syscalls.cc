@@ -24,9 +24,9 @@ struct Call {
 
 constexpr std::array kCalls = {
     Call{SYS_futex, "futex", Timeout::kFutex, 3, Wait::kForever},
-    Call{SYS_pause, "pause", Timeout::kNone, 0, Wait::kForever},
-    Call{SYS_rt_sigsuspend, "rt_sigsuspend", Timeout::kNone, 0, Wait::kForever},
-    Call{SYS_rt_sigtimedwait, "rt_sigtimedwait", Timeout::kPointer, 2, Wait::kForever},
+    Call{SYS_pause, "pause", Timeout::kNone, 0, Wait::kExternal},
+    Call{SYS_rt_sigsuspend, "rt_sigsuspend", Timeout::kNone, 0, Wait::kExternal},
+    Call{SYS_rt_sigtimedwait, "rt_sigtimedwait", Timeout::kPointer, 2, Wait::kExternal},
     Call{SYS_nanosleep, "nanosleep", Timeout::kAlways, 0, Wait::kTimed},
     Call{SYS_clock_nanosleep, "clock_nanosleep", Timeout::kAlways, 0, Wait::kTimed},
     Call{SYS_poll, "poll", Timeout::kMilliseconds, 2, Wait::kExternal},

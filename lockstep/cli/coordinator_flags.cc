@@ -98,7 +98,7 @@ void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
       ->capture_default_str()
       ->check(AboveZero());
   run.add_option("--spin-limit-s", options.hang_limits.spin_limit.value,
-                 "Seconds that a rank may spin without progress while the others wait")
+                 "Seconds of processor time that a rank may spin without progress while the others wait")
       ->capture_default_str()
       ->check(AboveZero());
   run.add_option("--grace-s", options.grace.value, "Seconds from SIGTERM to SIGKILL when the job is stopped")

@@ -42,7 +42,8 @@ Json ExceptionJson(const std::optional<ExceptionInfo>& exception) {
           {"where", exception->where},
           {"connection", exception->connection},
           {"port_taken", exception->port_taken},
-          {"after_loss", exception->after_loss}};
+          {"after_loss", exception->after_loss},
+          {"timed_out", exception->timed_out}};
 }
 
 Json NodeJson(const NodeSpec& node) { return {{"name", node.name}, {"ranks", node.ranks}, {"token", node.token}}; }
@@ -225,7 +226,8 @@ std::optional<ExceptionInfo> ReadException(Fields& parent) {
                          fields.Text("where"),
                          fields.Flag("connection"),
                          ReadOptionalFlag(fields, "port_taken"),
-                         ReadOptionalFlag(fields, "after_loss")};
+                         ReadOptionalFlag(fields, "after_loss"),
+                         ReadOptionalFlag(fields, "timed_out")};
   };
   return OptionalNested(parent, "exception", read);
 }

@@ -74,7 +74,8 @@ struct ExceptionInfo {
   bool connection = false;  // a lost peer, not this rank's own doing
   bool port_taken = false;  // somebody else had the port on which this rank was to host the rendezvous store
   bool after_loss =
-      false;  // raised while a lost peer's error was handled: its own doing, unless a death is behind that
+      false;               // raised while a lost peer's error was handled: its own doing, unless a death is behind that
+  bool timed_out = false;  // of `connection`: nobody went, somebody did not come
 };
 
 // ---- events

@@ -94,7 +94,8 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "env",        "step_time_s",  "can_ask",     "withdrawn",
                                            "note",       "same",         "finite",      "step",
                                            "noted",      "token",        "explains",    "takes_back",
-                                           "copy",       "entry",        "after_loss",  "silent"};
+                                           "copy",       "entry",        "after_loss",  "silent",
+                                           "timed_out"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

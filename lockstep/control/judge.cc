@@ -153,10 +153,17 @@ void Judge::TellPause(const State& state, std::vector<EventBody>& events) const 
   if (!any && state.paused) events.push_back(JobContinued{});
 }
 
+// A loop at one spot, after a restart that brought no step: it may have been at work there, and time alone tells.
+bool Judge::MayBeWork(const State& state, const incident::Finding& finding, Nanos now) const {
+  return finding.syndrome == incident::Syndrome::kSpinning && state.restarts > 0 &&
+         state.frontier <= state.frontier_at_restart && now - finding.since < ToNanos(hang_limit_);
+}
+
 void Judge::TellSuspicions(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
   const detect::Verdict verdict = detector_.At(now, state.unseen, motion_.Wait(now));
   wants_stacks_ = verdict.wants_stacks;
-  for (const incident::Finding& finding : verdict.findings) {
+  for (incident::Finding finding : verdict.findings) {
+    finding.certain = finding.certain && !MayBeWork(state, finding, now);
     Suspicion& told =
         suspicions_told_.try_emplace({finding.syndrome, finding.certain}, Suspicion{now, now, {}}).first->second;
     // All that are alike are told in one look.

@@ -28,7 +28,8 @@ namespace lockstep::control {
 
 class Judge {
  public:
-  Judge(const detect::HangLimits& limits, int world_size) : detector_(limits, world_size) {}
+  Judge(const detect::HangLimits& limits, int world_size)
+      : detector_(limits, world_size), hang_limit_(limits.hang_limit) {}
 
   // This epoch acts from now on. Samples of another one are left aside.
   void Begin(EpochId epoch);
@@ -65,6 +66,7 @@ class Judge {
   std::vector<incident::Finding> FindStuck(const trace::CommLog& log, bool unseen);
   bool LossesAreFinite(int ranks) const;
   void TellLosses(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
+  bool MayBeWork(const State& state, const incident::Finding& finding, Nanos now) const;
   void TellSuspicions(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellRecovered(const State& state, std::vector<EventBody>& events) const;
 
@@ -76,6 +78,7 @@ class Judge {
   };
 
   detect::HangDetector detector_;
+  Seconds hang_limit_;
   EpochId epoch_;
   std::map<RankId, detect::RankSample> newest_;
   bool some_joined_ = false, all_joined_ = false;  // in this epoch or in one before it

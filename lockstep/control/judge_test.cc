@@ -99,6 +99,33 @@ TEST_F(JudgeTest, WhoJoinsTheSuspectsIsToldEverLessOften) {
   EXPECT_LE(told.size(), 8u);
 }
 
+// It may be at work there: an evaluation at the same step in each epoch, which the job must live through.
+TEST_F(JudgeTest, ALoopAtOneSpotIsCertainOnlyIfTheEpochHasBroughtAStep) {
+  limits_ = {.hang_limit = Seconds{40}, .spin_limit = Seconds{10}};
+  const auto certain_after = [&](int restarts) {
+    Judge judge{limits_, 4};
+    judge.Begin(kOne);
+    state_.restarts = restarts;
+    state_.frontier = state_.frontier_at_restart = 10;
+    for (double at = 0.1; at < 100; at += 0.1) {
+      Samples samples = Look(at, detect::ProcState::kSleeping, -1);
+      for (detect::RankSample& sample : samples.ranks) sample.faults = 1;
+      samples.ranks[2].cpu = At(at);
+      for (int rank = 0; at > 1 && rank < 4; ++rank)
+        samples.stacks.push_back({RankId(rank), At(at),
+                                  rank == 2 ? detect::InCollective::kNo : detect::InCollective::kYes, rank != 2,
+                                  "train.py:7 in f", 1, "f (python)", detect::CodeKind::kInterpreter});
+      judge.Add(samples);
+      for (const EventBody& event : judge.At(state_, samples.progress, At(at)))
+        if (const auto* suspected = std::get_if<Suspected>(&event); suspected != nullptr && suspected->finding.certain)
+          return at;
+    }
+    return 0.0;
+  };
+  EXPECT_NEAR(certain_after(0), 11, 2);
+  EXPECT_NEAR(certain_after(1), 41, 2);
+}
+
 TEST_F(JudgeTest, AJobOfWhichEveryProcessIsStoppedIsPaused) {
   EXPECT_THAT(Until(2.0, detect::ProcState::kStopped, -1), testing::Contains("job_paused"));
 }

@@ -77,6 +77,7 @@ struct Fault {
   Plan plan;
   // Errors of ranks' own, unless a death is behind the lost connections that they handled when they met them.
   std::map<RankId, RankExited> after_loss;
+  std::set<RankId> timed_out;  // lost their connections for that: they waited, and somebody did not come
 };
 
 // A rung that was taken.

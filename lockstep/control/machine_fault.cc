@@ -213,6 +213,7 @@ void KeepStacksFirst(Turn& turn) {
 void LoseConnection(Turn& turn, const RankExited& event, Finding finding) {
   EnsureIncident(turn);
   if (event.exception->after_loss) turn.state.fault.after_loss[event.rank] = event;
+  if (event.exception->timed_out) turn.state.fault.timed_out.insert(event.rank);
   const Nanos since = finding.since;
   Open(turn.state).findings.push_back(std::move(finding));
   Strike(turn, since);
@@ -273,8 +274,14 @@ void LeadWithOwnError(Turn& turn, Finding lead, const RankExited& event) {
   LeadWith(turn, std::move(lead));
 }
 
+// What leads is no exception, which might strike twice.
+void ClearException(State& state) {
+  state.last_exception = {};
+  state.fault.traceable = false;
+}
+
 // No death was reported: whoever lost a connection first stands nearest to the cause, unless somebody had left in
-// peace.
+// peace, or did not come to a collective.
 void LeadWithFirstLoss(Turn& turn) {
   auto& findings = Open(turn.state).findings;
   const auto is_loss = [](const Finding& finding) { return finding.syndrome == Syndrome::kExit && !finding.certain; };
@@ -291,12 +298,14 @@ void LeadWithFirstLoss(Turn& turn) {
   if (std::ranges::any_of(turn.state.exits, [&](const auto& one) { return IsBehind(turn.state, one.second, lead); })) {
     lead = LeftEarly(turn.state, lead);
     turn.state.fault.program_error = JudgeEarlyEnd(turn.state, lead);
+  } else if (!turn.state.fault.timed_out.empty() && turn.state.lost_agents.empty()) {
+    lead = WhoDidNotCome(turn.state, lead);
+    ClearException(turn.state);
   } else if (const RankExited* own = OwnErrorAfter(turn.state, lead)) {
     return LeadWithOwnError(turn, std::move(lead), *own);
   } else {
     lead.evidence.push_back("a lost connection is secondary: the cause behind it is unknown");
-    turn.state.last_exception = {};
-    turn.state.fault.traceable = false;
+    ClearException(turn.state);
     turn.state.fault.unexplained = true;
   }
   LeadWith(turn, std::move(lead));
@@ -498,7 +507,7 @@ void LeadWith(Turn& turn, Finding finding) {
   finding.certain = true;
   EnsureIncident(turn);
   const Nanos since = finding.since;
-  const bool keep = NeedsStacks(finding.syndrome);
+  const bool keep = NeedsStacks(finding.syndrome) && !AllExited(turn.state);
   // An inspection's word is no failure of the job, nor is an update.
   if (finding.syndrome == Syndrome::kMachineFault || finding.syndrome == Syndrome::kNetworkFault ||
       finding.syndrome == Syndrome::kUpdate)

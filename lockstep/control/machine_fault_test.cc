@@ -304,6 +304,110 @@ TEST(EarlyEnd, RestartsAsOftenAsWasAskedFor) {
   EXPECT_THAT(job.state.verdict, HasSubstr("all 5 restarts that were allowed are used up"));
 }
 
+// Named as outside the collective in which the others wait, and not for certain.
+Suspected Outside(std::vector<int> ranks) {
+  Suspected event = Suspect(1, ranks.front(), false, 12);
+  event.finding.syndrome = incident::Syndrome::kNotEntered;
+  event.finding.suspects.clear();
+  for (const int rank : ranks) event.finding.suspects.push_back(incident::SuspectRank(RankId(rank)));
+  event.finding.evidence = {"it is in train.py:7 in nap, 0.00 of a core"};
+  return event;
+}
+
+// All ranks but 1 give up at 20 s.
+std::string TimeOut(Scenario& job) {
+  for (const int rank : {0, 2, 3}) job.Hear(20, TimedOut(1, rank, {}, 19.95));
+  return job.Hear(21, SecondaryGraceOver{EpochId(1)});
+}
+
+// A hang that was named rightly stays the cause, with its own beginning, though it was not certain.
+TEST(CollectiveTimeout, WhoeverTheOthersWaitedForLeads) {
+  Scenario job = Training();
+  job.Hear(14.6, Outside({1}));
+  EXPECT_EQ(TimeOut(job), "keep stacks of 1, announce 1");
+  const incident::Finding& lead = Lead(job.Incident(0));
+  EXPECT_EQ(lead.syndrome, incident::Syndrome::kNotEntered);
+  EXPECT_EQ(lead.suspects, std::vector{incident::SuspectRank(RankId(1))});
+  EXPECT_TRUE(lead.ambiguous_with.empty());
+  EXPECT_TRUE(lead.certain);
+  EXPECT_EQ(job.Incident(0).findings.size(), 1u);
+  EXPECT_EQ(lead.evidence[1], "ranks 0, 2-3 waited until a collective timed out");
+  EXPECT_EQ(job.Hear(21.5, StacksKept{EpochId(1), "x"}), "kill 1 after 0 s, announce 1");
+  EXPECT_EQ(job.state.fault.plan.symptom, Symptom::kHang);
+  const incident::Phases phases = WithPhases(job.state, 0, At(21.5)).phases;
+  EXPECT_NEAR(phases.detect.value, 8, 1e-9);
+  EXPECT_NEAR(phases.recompute.value, 0, 1e-9);
+}
+
+TEST(CollectiveTimeout, WhoTimedOutItselfIsNotToBlame) {
+  Scenario job = Training();
+  job.Hear(14.6, Outside({1, 2}));
+  TimeOut(job);
+  EXPECT_EQ(Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(1))});
+}
+
+// It came too late, and met the connections that the others had closed: nobody is left whose stack could be kept.
+TEST(CollectiveTimeout, WhoCameTooLateLeads) {
+  Scenario job = Training();
+  job.Hear(14.6, Outside({1}));
+  for (const int rank : {0, 2, 3}) job.Hear(20, TimedOut(1, rank, {}, 19.95));
+  EXPECT_EQ(job.Hear(20.5, LostPeer(1, 1, {}, 20.45)), "kill 1 after 0 s, announce 1");
+  EXPECT_EQ(Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(1))});
+}
+
+TEST(CollectiveTimeout, WithNobodyNamedItMayBeWhoIsLeft) {
+  Scenario job = Training();
+  EXPECT_EQ(TimeOut(job), "keep stacks of 1, announce 1");
+  const incident::Finding& lead = Lead(job.Incident(0));
+  EXPECT_EQ(lead.syndrome, incident::Syndrome::kStalled);
+  EXPECT_TRUE(lead.suspects.empty());
+  EXPECT_EQ(lead.ambiguous_with, std::vector{incident::SuspectRank(RankId(1))});
+}
+
+TEST(CollectiveTimeout, OfOneRankNamesNobody) {
+  Scenario job = Training();
+  job.Hear(20, TimedOut(1, 0, {}, 19.95));
+  job.Hear(21, SecondaryGraceOver{EpochId(1)});
+  EXPECT_TRUE(Lead(job.Incident(0)).suspects.empty());
+  EXPECT_TRUE(Lead(job.Incident(0)).ambiguous_with.empty());
+}
+
+// Somebody went: an evaluation, named or not, has no part in it.
+TEST(CollectiveTimeout, IsNoConnectionThatWasReset) {
+  Scenario job = Training();
+  job.Hear(14.6, Outside({1}));
+  job.Hear(20, LostPeer(1, 0, {}, 19.95));
+  EXPECT_EQ(job.Hear(21, SecondaryGraceOver{EpochId(1)}), "kill 1 after 0 s, announce 1");
+  EXPECT_EQ(Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(0))});
+}
+
+TEST(CollectiveTimeout, ADeathLeadsAllTheSame) {
+  Scenario job = Training();
+  job.Hear(14.6, Outside({1}));
+  job.Hear(20, TimedOut(1, 0, {}, 19.95));
+  EXPECT_EQ(job.Hear(20.5, Killed(1, 3, SIGKILL, {}, 19.9)), "kill 1 after 0 s, announce 1");
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 3 was killed"));
+}
+
+TEST(CollectiveTimeout, WhoLeftInPeaceBeforeLeadsAllTheSame) {
+  Scenario job = Training();
+  job.Hear(14.6, Outside({1}));
+  job.Hear(15, InItsStep(Exit(1, 2, {0, 0}, {}, 15), 10));
+  job.Hear(25, InItsStep(TimedOut(1, 0, {}, 25), 10));
+  job.Hear(26, SecondaryGraceOver{EpochId(1)});
+  EXPECT_EQ(Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(2))});
+}
+
+// Who waits for a machine that is out of reach times out, too.
+TEST(CollectiveTimeout, NamesNobodyWhileAnAgentIsOutOfReach) {
+  Scenario job = OfNodes({"a", "b"}, {});
+  job.Hear(14.6, Outside({1}));
+  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(20)});
+  job.Hear(20.2, TimedOut(1, 0, {}, 20.1));
+  job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
+  EXPECT_EQ(Lead(job.Incident(0)).syndrome, incident::Syndrome::kExit);
+}
+
 TEST(LostConnection, OfEverybodyNeedsNoWait) {
   Scenario job = Training();
   for (int rank = 0; rank < 3; ++rank) job.Hear(13, LostPeer(1, rank));

@@ -76,6 +76,12 @@ inline RankExited LostPeer(uint64_t epoch, int rank, Progress progress = {}, dou
   event.exception = ExceptionInfo{"RuntimeError", "Connection closed by peer", "train.py:50 in main", true};
   return event;
 }
+inline RankExited TimedOut(uint64_t epoch, int rank, Progress progress = {}, double exited = 0) {
+  RankExited event = LostPeer(epoch, rank, progress, exited);
+  event.exception->message = "Timed out waiting 8000ms for recv operation to complete";
+  event.exception->timed_out = true;
+  return event;
+}
 // Of its own, while it handled the error of a lost peer.
 inline RankExited RaisedAfterLoss(uint64_t epoch, int rank, const char* type, Progress progress = {},
                                   double exited = 0) {

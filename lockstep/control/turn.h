@@ -1,7 +1,7 @@
 // The inside of the state machine: a Turn is one application of Step(). machine.cc holds the life of an epoch,
-// machine_fault.cc what happens when something goes wrong, machine_policy.cc what the policy makes of it,
-// machine_evict.cc who takes the place of a node, machine_world.cc how many nodes there are, machine_update.cc what
-// becomes of versions of the code; only these six include this.
+// machine_fault.cc what happens when something goes wrong, machine_absent.cc who did not come to a collective,
+// machine_policy.cc what the policy makes of it, machine_evict.cc who takes the place of a node, machine_world.cc how
+// many nodes there are, machine_update.cc what becomes of versions of the code; only these seven include this.
 #pragma once
 
 #include <optional>
@@ -58,6 +58,9 @@ void Repair(Turn& turn);
 // The open incident if it is of this epoch; else a new one.
 void EnsureIncident(Turn& turn);
 bool AlreadySaid(const State& state, const incident::Finding& finding);
+// Of ranks that timed out, of which `loss` tells: for whom they waited, as far as is known. Who was named for that
+// before is taken out of the open incident, and leads.
+incident::Finding WhoDidNotCome(State& state, const incident::Finding& loss);
 // Why no restart can help, or none is left; empty: one may.
 std::string ReasonToEnd(const State& state);
 bool IsBudgetSpent(const State& state);

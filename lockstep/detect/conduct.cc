@@ -9,7 +9,6 @@ constexpr double kStepsOfAStall = 3;
 // Of max(3 steps, least_stall), which is the promise: the rest is for the sampling period, a busy machine and the
 // stacks.
 constexpr double kHaltShare = 0.85;
-constexpr double kBusyCores = 0.8, kBusySamples = 0.95;
 constexpr int kFewestStill = 3, kFewestSpinning = 5;
 constexpr Seconds kLately{60};
 
@@ -80,8 +79,8 @@ Nanos SpinningSince(const Situation& job, const RankView& view) {
 bool Spinning(const Situation& job, const RankView& view) {
   if (view.stack == nullptr || Place(view) == InCollective::kYes) return false;
   const Nanos since = SpinningSince(job, view);
-  return Watched(job, since) >= job.limits.spin_limit &&
-         (view.history->Load(since, job.now) > kBusyCores || view.history->Runnable(since, job.now) > kBusySamples);
+  const double cores = std::min(view.history->Load(since, job.now), 1.0);
+  return Watched(job, since) * cores >= job.limits.spin_limit;
 }
 
 bool WorksOutside(const Situation& job, const RankView& view) {

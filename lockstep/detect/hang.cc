@@ -14,9 +14,10 @@ namespace {
 
 constexpr Nanos kEver{INT64_MAX};
 
-// Twice what the rules look back for, and never less than a minute.
+// Twice what the rules look back for, and never less than a minute; who spins on a crowded machine gets a part of a
+// core.
 Seconds Window(const HangLimits& limits) {
-  return std::max({Seconds{60}, limits.spin_limit * 2, limits.blocked_limit * 2});
+  return std::max({Seconds{60}, limits.spin_limit * 4, limits.blocked_limit * 2});
 }
 
 // The longest wait of any rule is three times the hang limit.

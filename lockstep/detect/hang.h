@@ -30,8 +30,9 @@ struct HangLimits {
   Seconds hang_limit{600};
   // Outside the collective, every thread blocked without a timeout, stack unchanged this long: certain.
   Seconds blocked_limit{10};
-  // Outside the collective, busy, same Python lines and no kernel activity this long: certain.
-  Seconds spin_limit{30};
+  // Outside the collective, same Python lines, no kernel activity, and so much processor time spent on it: certain. An
+  // evaluation in two lines looks the same, and on a crowded machine it takes long.
+  Seconds spin_limit{60};
   // Before the job has step times of its own, nothing is named earlier than this.
   Seconds first_step_limit{60};
   // Named after max(3 steps, least_stall).

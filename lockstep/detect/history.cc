@@ -57,7 +57,6 @@ void MarkSample(std::deque<SeenSample>& samples, size_t i) {
   SeenSample& sample = samples[i];
   sample.halted = Halted(sample) ? before.halted + 1 : 0;
   sample.free = Halted(sample) || sample.traced ? 0 : before.free + 1;
-  sample.running = before.running + (sample.state == ProcState::kRunning ? 1 : 0);
 }
 
 // Those at one spot go back to the third line: where the line changes, to that at which the line before began, but all
@@ -159,13 +158,6 @@ double RankHistory::Load(Nanos from, Nanos now) const {
   while (first < end && !Measured(*first)) ++first;
   while (first < end && !Measured(*std::prev(end))) --end;
   return first < end ? Cores(*first, *std::prev(end)) : 0;
-}
-
-double RankHistory::Runnable(Nanos from, Nanos now) const {
-  const auto first = samples_.After(from - Nanos{1}), end = samples_.After(now);
-  if (first >= end) return 0;
-  const uint32_t running = std::prev(end)->running - first->running + (first->state == ProcState::kRunning ? 1 : 0);
-  return static_cast<double>(running) / static_cast<double>(end - first);
 }
 
 StackRun RankHistory::Run(Nanos now, uint32_t SeenStack::* samples) const {

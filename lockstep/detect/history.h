@@ -29,7 +29,6 @@ struct Quiet {
 // in a row, up to this one, hold something alike. Some of these may have been forgotten since.
 struct SeenSample : RankSample {
   uint32_t halted = 0, free = 0;  // neither halted nor traced
-  uint32_t running = 0;           // of all up to this one
 };
 struct SeenStack : StackSample {
   uint32_t still = 0;           // say the same
@@ -63,9 +62,6 @@ class RankHistory {
   Quiet QuietSince(Nanos now, bool idle, Nanos floor) const;
   // Share of one core over [from, now].
   double Load(Nanos from, Nanos now) const;
-  // Share of the samples over [from, now] that found the main thread running, or ready to: a loop on a crowded machine
-  // gets little of a core, but never sleeps.
-  double Runnable(Nanos from, Nanos now) const;
   // Since when the stacks have said the same as the last one.
   StackRun Still(Nanos now) const;
   // Since when the main thread has been at one spot: the same line, or going round two lines of one function.

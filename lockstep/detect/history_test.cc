@@ -58,7 +58,7 @@ TEST_P(Histories, OfSamples) {
   for (size_t i = 0; i < samples.size(); ++i) {
     if (Below(6) == 0) kind = Below(4);
     samples[i].at = Nanos{static_cast<int64_t>(i + 1) * kSecond / 20};
-    samples[i].state = kind == 1 ? ProcState::kStopped : Below(2) == 0 ? ProcState::kRunning : ProcState::kSleeping;
+    samples[i].state = kind == 1 ? ProcState::kStopped : ProcState::kSleeping;
     samples[i].traced = kind == 2;
   }
   AddAll(samples);
@@ -68,14 +68,6 @@ TEST_P(Histories, OfSamples) {
     EXPECT_EQ(history_.HaltedSince(now).value_or(Nanos{}), Since(kept, now, Nanos{}, Halted));
     EXPECT_EQ(history_.FreeSince(now),
               Since(kept, now, now, [](const RankSample& sample) { return !Halted(sample) && !sample.traced; }));
-    const Nanos from = kept[static_cast<size_t>(Below(400))].at;
-    double running = 0, all = 0;
-    for (const RankSample& sample : kept) {
-      if (sample.at < from || sample.at > now) continue;
-      ++all;
-      running += sample.state == ProcState::kRunning ? 1 : 0;
-    }
-    EXPECT_EQ(history_.Runnable(from, now), all > 0 ? running / all : 0);
   }
 }
 

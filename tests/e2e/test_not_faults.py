@@ -16,9 +16,9 @@ class NotFaults(RunTest):
         run.assert_undisturbed_result()
 
     def test_busy_ranks(self):
-        """A sleep under limits that it outlasts; an evaluation and a save beyond the default ones (30 s for a loop
-        without progress). At once, since each job mostly waits."""
-        sleeper = Run(self, "ddp.py", *ddp(faults=[f"sleep{AWAY_S + 4}:2:5"]), options=QUICK_LIMITS)
+        """A sleep and a wait for a signal under limits that they outlast; an evaluation and a save of 36 s under the default ones. At once,
+        since each job mostly waits."""
+        sleeper = Run(self, "ddp.py", *ddp(faults=[f"sleep{AWAY_S + 4}:2:5", f"await-signal{AWAY_S}:3:15"]), options=QUICK_LIMITS)
         evaluator = Run(self, "ddp.py", *ddp(faults=["eval36:1:5"]))
         saver = Run(self, "ddp.py", *ddp(faults=["save36:0:5"]))
         for run in (sleeper, evaluator, saver):

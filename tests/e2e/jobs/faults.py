@@ -144,6 +144,14 @@ def evaluate(breaker, fault):
     model.train()
 
 
+def await_signal(breaker, fault):
+    """Waits for a child's signal, which comes: no fault either."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    child = subprocess.Popen(["sh", "-c", f"sleep {seconds(fault)}; kill -USR1 {os.getpid()}"])
+    signal.sigwait([signal.SIGUSR1])
+    child.wait()
+
+
 def save(breaker, fault):
     """A slow save on one rank: no fault either."""
     end = time.monotonic() + seconds(fault)
@@ -198,6 +206,7 @@ KINDS = {
     "sleep": sleep,
     "nap": nap,
     "eval": evaluate,
+    "await-signal": await_signal,
     "save": save,
     "grandchild": grandchild,
     "ignore-term": ignore_term,
