@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace lockstep::detect {
@@ -12,6 +14,7 @@ namespace {
 
 using trace::CommOp;
 using trace::Direction;
+using Pairs = std::vector<std::pair<const CommOp*, const CommOp*>>;
 
 // Calls `add` with the part of a time that lies in each step.
 template <typename Add>
@@ -26,6 +29,42 @@ bool AreEven(size_t one, size_t other) {
   constexpr size_t kFew = 2, kOneOf = 100;
   const size_t apart = one > other ? one - other : other - one;
   return apart <= kFew + std::max(one, other) / kOneOf;
+}
+
+// The rank did nothing else when the message was there: it ended then, on its clock.
+bool TellsWhenItWasThere(const CommOp& op) { return op.held_up_ns > kHeldUpNs; }
+
+// What messages of as many bytes take between two ranks, either way, once both have launched their ends. Who launches
+// last and waits takes that long; of a quarter of the messages at least somebody does.
+class WireTimes {
+ public:
+  explicit WireTimes(const Pairs& pairs) {
+    std::map<Kind, std::vector<int64_t>> took;
+    for (const auto& [send, receive] : pairs)
+      took[KindOf(*send)].push_back(std::min(send->duration_ns, receive->duration_ns));
+    for (auto& [kind, ns] : took) {
+      const auto quarter = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 4);
+      std::ranges::nth_element(ns, quarter);
+      usual_ns_[kind] = *quarter;
+    }
+  }
+  int64_t Of(const CommOp& op) const { return usual_ns_.at(KindOf(op)); }
+
+ private:
+  using Kind = std::tuple<int, int, uint64_t>;
+  static Kind KindOf(const CommOp& op) { return {std::min(op.rank, op.peer), std::max(op.rank, op.peer), op.bytes}; }
+
+  std::map<Kind, int64_t> usual_ns_;
+};
+
+// A message is there at one moment for both ends: who launched its end later came last. Of an end whose rank was
+// elsewhere by then, at work or in another wait, no more is known than that it was launched before that was over: then
+// the other waited for it if it waited for longer than the way takes.
+bool WaitsFor(const CommOp& one, const CommOp& other, int64_t usual_ns) {
+  constexpr int64_t kUneven = 2;
+  if (!TellsWhenItWasThere(one)) return false;
+  if (one.duration_ns > other.duration_ns + kHeldUpNs) return true;
+  return !TellsWhenItWasThere(other) && one.duration_ns > kUneven * usual_ns + kHeldUpNs;
 }
 
 bool IsWithin(const CommOp& op, int64_t from_ns, int64_t to_ns) { return EndOf(op) > from_ns && EndOf(op) <= to_ns; }
@@ -46,15 +85,18 @@ size_t PipelineTimes::IndexOf(int rank) const {
 }
 
 void PipelineTimes::Learn() {
+  Pairs pairs;
   for (const auto& [ends, lane] : lanes_) {
     for (const auto* ops : {&lane.sends, &lane.receives})
       for (const CommOp* op : *ops)
         if (IsOne(op->rank)) waits_[IndexOf(op->rank)].push_back({EndOf(*op) - op->held_up_ns, EndOf(*op), op});
-    for (const auto& [send, receive] : PairsOf(lane)) {
-      const auto& [longer, shorter] =
-          send->held_up_ns > receive->held_up_ns ? std::pair{send, receive} : std::pair{receive, send};
-      if (longer->held_up_ns > kHeldUpNs && IsOne(shorter->rank)) waits_for_[longer] = shorter;
-    }
+    if (IsOne(std::get<1>(ends)) && IsOne(std::get<2>(ends)))
+      std::ranges::move(PairsOf(lane), std::back_inserter(pairs));
+  }
+  const WireTimes wire(pairs);
+  for (const auto& [send, receive] : pairs) {
+    if (WaitsFor(*send, *receive, wire.Of(*send))) waits_for_[send] = receive;
+    if (WaitsFor(*receive, *send, wire.Of(*send))) waits_for_[receive] = send;
   }
 }
 

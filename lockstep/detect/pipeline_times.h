@@ -1,7 +1,7 @@
 // What the ranks of one pipeline did by themselves, and which of it the job waited for. Of ranks that wait for each
 // other in sends and receives as well as in collectives, who holds the job up is told by neither alone.
 //
-// Clocks of ranks are never compared: who came last is who waited for the shortest.
+// Clocks of ranks are never compared: who came last is who launched its end the shortest time before the end of both.
 #pragma once
 
 #include <cstddef>

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "lockstep/base/median.h"
+#include "lockstep/detect/lone_pipelines.h"
 #include "lockstep/detect/pipeline_times.h"
-#include "lockstep/detect/shared_work.h"
 #include "lockstep/detect/slow_rank.h"
 
 namespace lockstep::detect {
@@ -22,48 +22,6 @@ namespace {
 // Who is slow is so in each of three quarters of the time, more than once (slow_rank.h): where the lengths of steps
 // differ, also in the one that holds the longest.
 constexpr size_t kStepsWanted = 16;
-
-using Pipelines = std::map<int, std::vector<int>>;  // the ranks of each
-
-// Ranks that all bring as much to a collective as they send to each other, as gradients, do alike whatever they send;
-// stages agree on a loss or a norm.
-void LeaveOutReplicas(const trace::CommLog& log, const std::map<int, int>& of_ranks, Pipelines& pipelines) {
-  std::vector<uint64_t> brought(log.communicators.size());
-  std::map<int, uint64_t> sent;
-  for (const trace::CommOp& op : log.ops) {
-    if (op.direction == trace::Direction::kCollective) {
-      brought[op.communicator] = std::max(brought[op.communicator], op.bytes);
-    } else if (const auto one = of_ranks.find(op.rank); one != of_ranks.end()) {
-      sent[one->second] = std::max(sent[one->second], op.bytes);
-    }
-  }
-  for (size_t i = 0; i < brought.size(); ++i) {
-    const std::vector<int>& members = log.communicators[i].ranks;
-    std::erase_if(pipelines, [&](const auto& pipeline) {
-      return brought[i] > 0 && brought[i] >= sent[pipeline.first] &&
-             std::ranges::all_of(pipeline.second,
-                                 [&](int rank) { return std::ranges::find(members, rank) != members.end(); });
-    });
-  }
-}
-
-// Those whose ranks meet no replica of theirs, which would tell what is usual: none of another pipeline, and none among
-// themselves.
-Pipelines PipelinesWithoutReplicas(const trace::CommLog& log) {
-  const std::map<int, int> of_ranks = PipelinesOf(log);
-  const std::vector<bool> alike = AreAlike(log, of_ranks);
-  std::set<int> compared;
-  for (size_t i = 0; i < alike.size(); ++i)
-    if (alike[i] && log.communicators[i].ranks.size() >= 2)
-      for (const int rank : log.communicators[i].ranks)
-        if (const auto one = of_ranks.find(rank); one != of_ranks.end()) compared.insert(one->second);
-  Pipelines pipelines;
-  for (const auto& [rank, one] : of_ranks)
-    if (!compared.contains(one)) pipelines[one].push_back(rank);
-  std::erase_if(pipelines, [](const auto& pipeline) { return pipeline.second.size() < 2; });
-  if (!pipelines.empty()) LeaveOutReplicas(log, of_ranks, pipelines);
-  return pipelines;
-}
 
 // A rank's sends and receives by their launch.
 std::vector<const trace::CommOp*> TransfersOf(const Lanes& lanes, int rank) {
@@ -101,10 +59,13 @@ JobSteps StepsOf(std::span<const trace::CommOp* const> ops, size_t period) {
 }
 
 // Where the collectives of the job tell of none, the order of a rank's sends and receives does: of the newest that are
-// enough for it, for jobs do other things at other times.
+// enough for it, for jobs do other things at other times. Of no more than a trail holds: looking for what does not come
+// again takes time by the square of them.
 JobSteps StepsOf(const Rounds& rounds, const Lanes& lanes, int rank, const CommThresholds& thresholds) {
+  constexpr size_t kMost = 16'384;
   if (rounds.steps.size() >= JobSteps::kFewest) return rounds.steps;
-  const std::vector<const trace::CommOp*> all = TransfersOf(lanes, rank);
+  const std::vector<const trace::CommOp*> told = TransfersOf(lanes, rank);
+  const std::span all = std::span(told).last(std::min(told.size(), kMost));
   if (all.empty()) return {};
   for (int64_t back_ns = ToNanos(thresholds.window).value;; back_ns *= 2) {
     const auto first = std::ranges::lower_bound(all, all.back()->created_ns - back_ns, {}, &trace::CommOp::created_ns);
@@ -179,51 +140,56 @@ void TellOfStage(const AsRounds& all, incident::Finding& finding) {
   const Beyond& beyond = all.beyond.at(rank->value());
   finding.certain = false;
   finding.probe = fmt::format(
-      "the stage of rank {0} on another machine, or what its layers take: stages of a pipeline may differ by design",
+      "what rank {0} does on another machine, or what its layers take: stages of a pipeline, and others that send to "
+      "each other, may differ by design",
       rank->value());
   finding.evidence = {
       fmt::format(
-          "{:.1f} % of the time rank {} was by itself for longer than other stages of its pipeline, in {} steps "
-          "in {:.1f} s",
+          "{:.1f} % of the time rank {} was by itself for longer than those that it sends to and receives from, "
+          "in {} steps in {:.1f} s",
           100 * static_cast<double>(beyond.alone) / length, rank->value(), all.rounds.all.size(), length / 1e9),
       fmt::format("{:.1f} % of the time the job waited for that: in sends, receives and collectives, from rank to rank",
                   100 * static_cast<double>(beyond.waited_for) / length)};
+}
+
+// Of one pipeline. Returns why it is not known, or not of all of its ranks; empty: it is.
+std::string FindIn(const LonePipeline& pipeline, const trace::CommLog& log, const Lanes& lanes, const Rounds& rounds,
+                   const CommThresholds& thresholds, SlowStages& found) {
+  const std::vector<int>& ranks = pipeline.ranks;
+  const PipelineTimes times(log, lanes, ranks);
+  const std::vector<int64_t> ends = NewestOf(StepsOf(rounds, lanes, ranks.front(), thresholds), times, thresholds);
+  if (ends.size() <= JobSteps::kFewest || ends.back() - ends.front() < ToNanos(thresholds.least).value)
+    return fmt::format("sends and receives of {} steps are told", std::max<size_t>(1, ends.size()) - 1);
+  if (std::string why = times.WhyNot(ends.front(), ends.back()); !why.empty()) return why;
+  const auto of_one = std::ranges::find_if(
+      lanes, [&](const auto& lane) { return std::ranges::binary_search(ranks, std::get<1>(lane.first)); });
+  const AsRounds all = RoundsOfSteps(times, ranks, ends, std::get<0>(of_one->first), log.communicators.size());
+  SlowRanks slow = FindSlowRanks(log, all.rounds, thresholds, {});
+  for (incident::Finding& finding : slow.findings) {
+    if (finding.syndrome == incident::Syndrome::kNonCommunicationSlow) TellOfStage(all, finding);
+    found.findings.push_back(std::move(finding));
+  }
+  if (!pipeline.alike) found.known.insert(ranks.begin(), ranks.end());
+  if (slow.unsure.empty() && all.rounds.steps.size() < JobSteps::kWanted)
+    return fmt::format("sends and receives of {} steps are told", all.rounds.steps.size());
+  return slow.unsure;
 }
 
 }  // namespace
 
 SlowStages FindSlowStages(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds) {
   SlowStages found;
-  const Pipelines pipelines = PipelinesWithoutReplicas(log);
+  const std::vector<LonePipeline> pipelines = LonePipelines(log, thresholds.slow_share / 2);
   if (pipelines.empty()) return found;
   const Lanes lanes = LanesOf(log, std::numeric_limits<int64_t>::max());
-  for (const auto& [one, ranks] : pipelines) {
-    found.ranks.insert(ranks.begin(), ranks.end());
-    const PipelineTimes times(log, lanes, ranks);
-    const std::vector<int64_t> ends = NewestOf(StepsOf(rounds, lanes, ranks.front(), thresholds), times, thresholds);
-    std::string why;
-    if (ends.size() <= JobSteps::kFewest || ends.back() - ends.front() < ToNanos(thresholds.least).value)
-      why = fmt::format("sends and receives of {} steps are told", std::max<size_t>(1, ends.size()) - 1);
-    else
-      why = times.WhyNot(ends.front(), ends.back());
-    if (why.empty()) {
-      const auto of_one = std::ranges::find_if(
-          lanes, [&](const auto& lane) { return std::ranges::binary_search(ranks, std::get<1>(lane.first)); });
-      const AsRounds all = RoundsOfSteps(times, ranks, ends, std::get<0>(of_one->first), log.communicators.size());
-      SlowRanks slow = FindSlowRanks(log, all.rounds, thresholds, {});
-      for (incident::Finding& finding : slow.findings) {
-        if (finding.syndrome == incident::Syndrome::kNonCommunicationSlow) TellOfStage(all, finding);
-        found.findings.push_back(std::move(finding));
-      }
-      found.known.insert(ranks.begin(), ranks.end());
-      why = std::move(slow.unsure);
-      if (why.empty() && all.rounds.steps.size() < JobSteps::kWanted)
-        why = fmt::format("sends and receives of {} steps are told", all.rounds.steps.size());
-    }
+  for (const LonePipeline& pipeline : pipelines) {
+    if (!pipeline.alike) found.ranks.insert(pipeline.ranks.begin(), pipeline.ranks.end());
+    const std::string why = FindIn(pipeline, log, lanes, rounds, thresholds, found);
     if (found.unknown.empty() && !why.empty())
-      found.unknown = fmt::format(
-          "whether a stage of the pipeline of rank {} is slow, which no replica of it tells, is not known: {}",
-          ranks.front(), why);
+      found.unknown =
+          fmt::format("whether {} rank {} is slow, which no replica of it tells, is not known: {}",
+                      pipeline.alike ? "any of those that send to each other with" : "a stage of the pipeline of",
+                      pipeline.ranks.front(), why);
   }
   return found;
 }

@@ -1,5 +1,6 @@
-// Which stage of a pipeline takes longer than the others, where no replica of it tells what is usual (comm_slow.h).
-// Stages differ by design, so this is never certain.
+// Which stage of a pipeline takes longer than the others, where no replica of it tells what is usual (comm_slow.h); or
+// which rank, of others that wait for each other in sends and receives. Stages differ by design, so this is never
+// certain.
 #pragma once
 
 #include <set>
@@ -13,7 +14,7 @@ namespace lockstep::detect {
 
 struct SlowStages {
   std::vector<incident::Finding> findings;
-  std::set<int> ranks;  // that are compared with other stages of their pipeline alone,
+  std::set<int> ranks;  // that are stages and are compared with others of their pipeline alone,
   std::set<int> known;  // and of which it is known whether they are slow
   std::string unknown;  // why stages that would have to be compared can't be; empty: all are
 };
