@@ -171,11 +171,15 @@ std::string Lookup(const Environment& extra, const std::string& name, const std:
   return inherited != nullptr ? inherited : fallback;
 }
 
+// Entries of the user's may be relative to the working directory, and an empty one is it: our own processes begin in
+// another.
 Environment PythonEnvironment(const RunSpec& spec, bool for_worker) {
   std::string path = spec.package_dir;
   if (for_worker) path = spec.package_dir + "/lockstep/_site:" + path;
-  const char* inherited = std::getenv("PYTHONPATH");
-  if (inherited != nullptr && *inherited != '\0') path += std::string(":") + inherited;
+  const std::string inherited = Lookup({}, "PYTHONPATH", "");
+  if (inherited.empty()) return {{"PYTHONPATH", path}};
+  for (const std::string& entry : Split(inherited + ":", ':'))  // or an empty one at the end would be lost
+    path += ":" + (std::filesystem::path(spec.cwd) / entry).lexically_normal().string();
   return {{"PYTHONPATH", path}};
 }
 
