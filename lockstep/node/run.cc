@@ -123,7 +123,7 @@ Node::Node(agent::RunSpec spec, RunOptions options)
     : options_(std::move(options)),
       spec_(std::move(spec)),
       view_(options_.live_view),
-      console_(spec_.torchrun, view_),
+      console_(spec_, view_),
       control_socket_(poller_,
                       [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }),
       begun_(clock_.Now()) {
