@@ -95,7 +95,7 @@ def warm_up(model, batch):
     """
     for _ in range(2):
         model(batch).backward()
-        model.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)  # as train_step does
 
 
 def seed_all(seed):

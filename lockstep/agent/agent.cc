@@ -7,6 +7,7 @@
 
 #include "lockstep/agent/code_copy.h"
 #include "lockstep/agent/collectors.h"
+#include "lockstep/agent/epoch_store.h"
 #include "lockstep/agent/evidence.h"
 #include "lockstep/agent/exception.h"
 #include "lockstep/base/wall_time.h"
@@ -322,6 +323,8 @@ void Agent::SayLoopBegins() {
 
 void Agent::Do(const control::Spawn& command) {
   restart_count_ = command.restart_count;
+  if (const std::string why = WhyOutOfReach(spec_, command.store_host); !why.empty())
+    return Remember(command.epoch, control::SpawnFailed{command.epoch, why});
   if (command.version.number == 0 && !command.version.kept) return link_.Spawn(command, "", "");
   background_.Run([this, command, spec = spec_] {
     const absl::StatusOr<std::string> code = PathOfCode(spec, command.version);

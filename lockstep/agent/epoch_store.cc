@@ -2,9 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "lockstep/agent/launch.h"
+#include "lockstep/base/host.h"
+#include "lockstep/base/split.h"
 
 namespace lockstep::agent {
+
+// Who is known to others by loopback is on the coordinator's machine, as we may be.
+std::string WhyOutOfReach(const RunSpec& spec, const std::string& host) {
+  const bool ours = spec.place.node == 0 || spec.coordinator.empty();
+  if (ours || !IsLoopback(host) || IsLoopback(spec.address)) return "";
+  for (const std::string& text : Split(spec.coordinator, ',')) {
+    const std::optional<Endpoint> endpoint = ParseEndpoint(text);
+    if (endpoint && IsOwnAddress(endpoint->host).value_or(false)) return "";
+  }
+  return fmt::format(
+      "{} is on another machine than node 0, whose address is {}: start node 0 with --local-addr and an address of its "
+      "machine that others reach, or name the coordinator by one there",
+      spec.node_name, host);
+}
 
 void EpochStore::Host(uint64_t epoch, int restart_count) {
   if (epoch < epoch_) return;

@@ -16,6 +16,10 @@
 
 namespace lockstep::agent {
 
+// Why the ranks of this node can't reach a store that node 0 has at `host`; empty: nothing is known to be in the way.
+// May block for a name server where something is.
+std::string WhyOutOfReach(const RunSpec& spec, const std::string& host);
+
 class EpochStore {
  public:
   struct Listener {

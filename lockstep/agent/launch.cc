@@ -65,8 +65,6 @@ void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, E
   if (spec.torchrun.virtual_local_rank) AddVirtualLocalRank(rank, environment);
 }
 
-constexpr char kNameLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
-
 // As python/lockstep/_version.py: what a version has is found there, all else (and our package) where it was.
 std::string MovedPath(const std::string& path, const RunSpec& spec, const EpochPlan& plan) {
   std::string moved;
@@ -78,27 +76,6 @@ std::string MovedPath(const std::string& path, const RunSpec& spec, const EpochP
     moved += (moved.empty() ? "" : ":") + entry;
   }
   return moved;
-}
-
-// As torchrun does, by string.Template(word).safe_substitute(local_rank=rank).
-std::string WithLocalRank(std::string_view word, int rank) {
-  constexpr std::string_view kBraced = "${local_rank}", kPlain = "$local_rank";
-  std::string filled;
-  while (!word.empty()) {
-    const bool longer = word.size() > kPlain.size() && std::strchr(kNameLetters, word[kPlain.size()]) != nullptr;
-    size_t taken = 1;
-    if (word.starts_with("$$")) {
-      filled += '$';
-      taken = 2;
-    } else if (word.starts_with(kBraced) || (word.starts_with(kPlain) && !longer)) {
-      filled += std::to_string(rank);
-      taken = word.starts_with(kBraced) ? kBraced.size() : kPlain.size();
-    } else {
-      filled += word.front();
-    }
-    word.remove_prefix(taken);
-  }
-  return filled;
 }
 
 // Everything the child needs is laid out before fork: between fork and exec only async-signal-safe calls.
@@ -171,11 +148,15 @@ std::string Lookup(const Environment& extra, const std::string& name, const std:
   return inherited != nullptr ? inherited : fallback;
 }
 
+// Entries of the user's may be relative to the working directory, and an empty one is it: our own processes begin in
+// another.
 Environment PythonEnvironment(const RunSpec& spec, bool for_worker) {
   std::string path = spec.package_dir;
   if (for_worker) path = spec.package_dir + "/lockstep/_site:" + path;
-  const char* inherited = std::getenv("PYTHONPATH");
-  if (inherited != nullptr && *inherited != '\0') path += std::string(":") + inherited;
+  const std::string inherited = Lookup({}, "PYTHONPATH", "");
+  if (inherited.empty()) return {{"PYTHONPATH", path}};
+  for (const std::string& entry : Split(inherited + ":", ':'))  // or an empty one at the end would be lost
+    path += ":" + (std::filesystem::path(spec.cwd) / entry).lexically_normal().string();
   return {{"PYTHONPATH", path}};
 }
 
@@ -240,7 +221,8 @@ std::string WhyNotSet(const std::string& name) {
 std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank, const std::string& code) {
   std::vector<std::string> command;
   command.reserve(spec.command.size());
-  for (const std::string& word : spec.command) command.push_back(WithLocalRank(word, rank));
+  for (const std::string& word : spec.command)
+    command.push_back(Substituted(word, {{"local_rank", std::to_string(rank)}}));
   if (!code.empty() && !spec.module)
     command.front() = code + "/" + command.front().substr(command.front().rfind('/') + 1);
   return command;

@@ -115,6 +115,24 @@ TEST(WorkerEnvironment, LeavesTheUsersThreadCountAlone) {
   unsetenv("OMP_NUM_THREADS");
 }
 
+// Our own processes begin in other directories than the workers.
+TEST(PythonEnvironment, HasNoRelativeEntries) {
+  RunSpec spec = Spec();
+  spec.cwd = "/jobs/a";
+  const auto path = [&](const char* inherited) {
+    setenv("PYTHONPATH", inherited, 1);
+    const std::string found = PythonEnvironment(spec, false)["PYTHONPATH"];
+    unsetenv("PYTHONPATH");
+    return found;
+  };
+  EXPECT_EQ(path(""), "/opt/lockstep/python");
+  EXPECT_EQ(path("src:/opt/lib"), "/opt/lockstep/python:/jobs/a/src:/opt/lib");
+  EXPECT_EQ(path("./../b/"), "/opt/lockstep/python:/jobs/b/");
+  EXPECT_EQ(path("."), "/opt/lockstep/python:/jobs/a/");
+  for (const char* inherited : {":/x", "/x::/y", "./..:"})
+    EXPECT_NE((path(inherited) + ":").find(":/jobs/a/:"), std::string::npos) << inherited << ": an empty one is ours";
+}
+
 TEST(WorkerEnvironment, TakesDrillsOnlyWhereTheyAreAllowed) {
   RunSpec spec = Spec();
   EXPECT_FALSE(WorkerEnvironment(spec, {}, 1).contains("LOCKSTEP_DRILL_FILE"));
@@ -182,9 +200,9 @@ class Version : public testing::Test {
 
 TEST_F(Version, IsFoundWhereItsCopyIs) {
   mkdir((plan_.code + "/src").c_str(), 0700);
-  setenv("PYTHONPATH", "/old/src:/older:/old/venv", 1);
+  setenv("PYTHONPATH", "src:/older:/old/venv", 1);
   RunSpec spec = Spec();
-  spec.package_dir = "/old";
+  spec.package_dir = spec.cwd = "/old";
   const Environment environment = WorkerEnvironment(spec, plan_, 0);
   unsetenv("PYTHONPATH");
   EXPECT_EQ(environment.at("PYTHONPATH"), "/old/lockstep/_site:/old:" + plan_.code + "/src:/older:/old/venv");

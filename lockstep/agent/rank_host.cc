@@ -44,6 +44,7 @@ absl::StatusOr<Fd> OpenLog(const std::string& path) {
 Environment Packages(const RankProgram& program, bool for_worker) {
   RunSpec spec;
   spec.package_dir = program.package_dir;
+  spec.cwd = program.cwd;
   return PythonEnvironment(spec, for_worker);
 }
 

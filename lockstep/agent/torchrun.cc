@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace lockstep::agent {
@@ -14,7 +15,8 @@ Json ToJson(const Torchrun& torchrun) {
   return {{"run_id", torchrun.run_id},           {"role", torchrun.role},
           {"master_addr", torchrun.master_addr}, {"master_port", torchrun.master_port},
           {"no_python", torchrun.no_python},     {"virtual_local_rank", torchrun.virtual_local_rank},
-          {"log_dir", torchrun.log_dir},         {"streams", std::move(streams)}};
+          {"log_dir", torchrun.log_dir},         {"streams", std::move(streams)},
+          {"line_prefix", torchrun.line_prefix}};
 }
 
 absl::StatusOr<Torchrun> TorchrunFromJson(const Json& json) {
@@ -28,6 +30,7 @@ absl::StatusOr<Torchrun> TorchrunFromJson(const Json& json) {
     torchrun.no_python = json.value("no_python", torchrun.no_python);
     torchrun.virtual_local_rank = json.value("virtual_local_rank", torchrun.virtual_local_rank);
     torchrun.log_dir = json.value("log_dir", torchrun.log_dir);
+    torchrun.line_prefix = json.value("line_prefix", torchrun.line_prefix);
     for (const Json& own : json.value("streams", Json::array())) {
       torchrun.streams.push_back({own.value("file", 0), own.value("tee", 0), own.value("console", true)});
     }
@@ -44,6 +47,25 @@ Streams StreamsOf(const Torchrun& torchrun, int rank) {
 
 std::string AttemptDir(const Torchrun& torchrun, int restart_count, int rank) {
   return fmt::format("{}/attempt_{}/{}", torchrun.log_dir, restart_count, rank);
+}
+
+std::string Substituted(std::string_view text, const std::map<std::string, std::string, std::less<>>& values) {
+  std::string filled;
+  while (!text.empty()) {
+    const bool braced = text.starts_with("${");
+    const size_t begin = braced ? 2 : 1, end = std::min(text.find_first_not_of(kNameLetters, begin), text.size());
+    const auto value = text.front() == '$' ? values.find(text.substr(begin, end - begin)) : values.end();
+    size_t taken = 1;
+    if (value != values.end() && (!braced || text.substr(end).starts_with('}'))) {
+      filled += value->second;
+      taken = end + (braced ? 1 : 0);
+    } else {
+      filled += text.front();
+      if (text.starts_with("$$")) taken = 2;
+    }
+    text.remove_prefix(taken);
+  }
+  return filled;
 }
 
 }  // namespace lockstep::agent

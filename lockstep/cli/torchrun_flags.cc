@@ -331,6 +331,8 @@ absl::Status TorchrunFlags::ApplyOutput(node::RunOptions& options) const {
                            Text("logs-specs"));
   }
   options.torchrun.log_dir = Text("log-dir");
+  const char* prefix = std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+  if (prefix != nullptr && *prefix != '\0') options.torchrun.line_prefix = prefix;
   LS_ASSIGN_OR_RETURN(const std::vector<int> redirects,
                       Masks("--redirects", Text("redirects"), options.ranks, options.notices));
   LS_ASSIGN_OR_RETURN(const std::vector<int> tee, Masks("--tee", Text("tee"), options.ranks, options.notices));

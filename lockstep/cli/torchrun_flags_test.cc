@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "lockstep/base/test_folder.h"
 #include "lockstep/cli/torchrun_values.h"
 #include "lockstep/node/endpoint.h"
 
@@ -136,6 +137,29 @@ TEST(TorchrunFlags, RankCountIsANumberOrADevice) {
     EXPECT_THAT(Error({std::string("--nproc-per-node=") + count, "x"}), HasSubstr("must be 1 to 64"));
   for (const char* count : {"x", "2x", "tpu"})
     EXPECT_THAT(Error({"--nproc-per-node", count, "x"}), HasSubstr("must be a number, auto, cpu or gpu"));
+}
+
+TEST(TorchrunFlags, TheVariableOfThePrefixOfLines) {
+  EXPECT_EQ(Parsed({"x"}).torchrun.line_prefix, "[${role_name}${local_rank}]:");
+  for (const auto& [value, prefix] : {std::pair("[${rank}]:", "[${rank}]:"), {"", agent::kLinePrefix}}) {
+    const Variable variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", value);
+    EXPECT_EQ(Parsed({"x"}).torchrun.line_prefix, prefix);
+  }
+}
+
+TEST(RankCount, IsThatOfTheGpusWhateverTheirNumbers) {
+  const TestFolder devices;
+  for (const char* name :
+       {"nvidia3", "nvidia5", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia-modeset", "nvidia", "null"})
+    devices.Write(name, "");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  for (const char* text : {"gpu", "auto"}) EXPECT_EQ(RankCount(text, devices.path()).value(), 3);
+  const Variable visible("CUDA_VISIBLE_DEVICES", "0,1");
+  EXPECT_EQ(RankCount("gpu", devices.path()).value(), 2);
+  const TestFolder none;
+  EXPECT_THAT(Message(RankCount("gpu", none.path()).status()), HasSubstr("shows no GPU"));
+  EXPECT_FALSE(RankCount("gpu", none / "absent").ok());
+  EXPECT_EQ(RankCount("auto", none.path()).value(), RankCount("cpu").value());
 }
 
 TEST(TorchrunFlags, StaticEndpointIsTheMaster) {

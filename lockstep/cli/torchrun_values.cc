@@ -18,10 +18,16 @@ namespace {
 
 int Processors() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
-// What a worker would see: the device files of NVIDIA's driver, or those of them that CUDA_VISIBLE_DEVICES leaves.
-int Gpus() {
+// What a worker would see: the device files of NVIDIA's driver, or those of them that CUDA_VISIBLE_DEVICES leaves. A
+// container that was given some GPUs of its host has their files under the host's numbers.
+int Gpus(const std::string& folder) {
+  constexpr std::string_view kPrefix = "nvidia";
   int devices = 0;
-  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", devices))) ++devices;
+  std::error_code ignored;
+  for (const auto& file : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with(kPrefix) && WholeNumber<unsigned>(name.substr(kPrefix.size()))) ++devices;
+  }
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (devices == 0 || visible == nullptr) return devices;
   const std::vector<std::string> named = Split(visible, ',');
@@ -37,12 +43,12 @@ bool IsMask(const std::string& text) { return text.size() == 1 && text[0] >= '0'
 
 }  // namespace
 
-absl::StatusOr<int> RankCount(const std::string& text) {
+absl::StatusOr<int> RankCount(const std::string& text, const std::string& devices) {
   if (text == "cpu") return Processors();
-  const int gpus = text == "gpu" || text == "auto" ? Gpus() : 0;
+  const int gpus = text == "gpu" || text == "auto" ? Gpus(devices) : 0;
   if (text == "auto") return gpus > 0 ? gpus : Processors();
   if (text == "gpu" && gpus == 0) {
-    return InvalidArgument("--nproc-per-node gpu: this machine shows no GPU (/dev/nvidia0, CUDA_VISIBLE_DEVICES)");
+    return InvalidArgument("--nproc-per-node gpu: this machine shows no GPU (/dev/nvidia*, CUDA_VISIBLE_DEVICES)");
   }
   if (text == "gpu") return gpus;
   const std::optional<int> count = WholeNumber<int>(text);

@@ -12,8 +12,8 @@
 
 namespace lockstep::cli {
 
-// --nproc-per-node: a number, or auto, cpu or gpu for one per device.
-absl::StatusOr<int> RankCount(const std::string& text);
+// --nproc-per-node: a number, or auto, cpu or gpu for one per device. `devices`: where their files are.
+absl::StatusOr<int> RankCount(const std::string& text, const std::string& devices = "/dev");
 
 // The store listens here, so what the workers call it by must be an address of this machine.
 absl::Status CheckOwnAddress(const std::string& flag, const std::string& host);

@@ -1,13 +1,13 @@
 // The workers' output on the terminal: as it comes, or, for streams that --tee sends here too, line by line behind
-// "[role0]:" as torchrun shows them.
+// "[role0]:" as torchrun shows them, or what it was told to show.
 #pragma once
 
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 
-#include "lockstep/agent/torchrun.h"
+#include "lockstep/agent/spec.h"
 #include "lockstep/node/view.h"
 
 namespace lockstep::node {
@@ -26,18 +26,21 @@ class LinePrefixer {
   bool after_return_ = false;  // a newline now belongs to the line that is out
 };
 
+// Before the lines of a rank of this node.
+std::string LinePrefix(const agent::RunSpec& spec, int rank);
+
 class Console {
  public:
-  Console(const agent::Torchrun& torchrun, View& view) : torchrun_(torchrun), view_(view) {}
+  Console(const agent::RunSpec& spec, View& view) : spec_(spec), view_(view) {}
   // stream: 1 = stdout, 2 = stderr.
   void Output(int rank, int stream, std::string_view data);
   // The workers are gone.
   void Flush();
 
  private:
-  const agent::Torchrun& torchrun_;
+  const agent::RunSpec& spec_;  // whose place may change
   View& view_;
-  std::map<std::pair<int, int>, LinePrefixer> prefixers_;  // by rank and stream
+  std::map<std::tuple<int, RankId, int>, LinePrefixer> prefixers_;  // by rank, here and in the job, and stream
 };
 
 }  // namespace lockstep::node

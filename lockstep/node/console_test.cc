@@ -24,5 +24,15 @@ TEST(LinePrefixer, ALineWithoutEndIsNotHeldForEver) {
   EXPECT_EQ(prefixer.Take(std::string(100 << 10, 'x')).size(), (64u << 10) + 2);
 }
 
+// Those of torch 2's elastic agent, whose rank is the one in the job.
+TEST(LinePrefix, IsTorchruns) {
+  agent::RunSpec spec;
+  spec.torchrun.role = "trainer";
+  spec.place.first_rank = 8;
+  EXPECT_EQ(LinePrefix(spec, 1), "[trainer1]:");
+  spec.torchrun.line_prefix = "[$role_name${local_rank}/${rank}] $other ";
+  EXPECT_EQ(LinePrefix(spec, 1), "[trainer1/9] $other ");
+}
+
 }  // namespace
 }  // namespace lockstep::node

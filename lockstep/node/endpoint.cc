@@ -9,22 +9,7 @@
 #include "lockstep/base/file.h"
 
 namespace lockstep::node {
-
-std::vector<std::string> SplitEndpoints(const std::string& text) {
-  std::vector<std::string> endpoints;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    endpoints.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return endpoints;
-}
-
-std::string ListenAddress(const Endpoint& endpoint) {
-  if (!IsLoopback(endpoint.host) && !IsOwnAddress(endpoint.host, true).value_or(false))
-    return EndpointText({"::", endpoint.port});
-  return EndpointText(endpoint);
-}
+namespace {
 
 absl::StatusOr<std::string> OwnAddressTowards(const Endpoint& endpoint) {
   addrinfo hints{};
@@ -43,12 +28,31 @@ absl::StatusOr<std::string> OwnAddressTowards(const Endpoint& endpoint) {
                       getnameinfo(address, length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0;
   freeaddrinfo(found);
   if (!routed) return Unavailable("no route to {}; name an address of this machine with --local-addr", endpoint.host);
-  return std::string(text);
+  return IsLoopback(text) && !IsLoopback(endpoint.host) ? endpoint.host : text;
 }
 
-absl::StatusOr<std::string> OwnAddressTowardsAny(const std::vector<std::string>& endpoints) {
+}  // namespace
+
+std::vector<std::string> SplitEndpoints(const std::string& text) {
+  std::vector<std::string> endpoints;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    endpoints.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return endpoints;
+}
+
+std::string ListenAddress(const Endpoint& endpoint) {
+  if (!IsLoopback(endpoint.host) && !IsOwnAddress(endpoint.host, true).value_or(false))
+    return EndpointText({"::", endpoint.port});
+  return EndpointText(endpoint);
+}
+
+absl::StatusOr<std::string> OwnAddress(const std::string& endpoints, bool leads) {
+  if (leads) return ParseEndpoint(endpoints).value_or(Endpoint{}).host;
   absl::StatusOr<std::string> found = Unavailable("no endpoint");
-  for (const std::string& endpoint : endpoints) {
+  for (const std::string& endpoint : SplitEndpoints(endpoints)) {
     found = OwnAddressTowards(ParseEndpoint(endpoint).value_or(Endpoint{}));
     if (found.ok()) break;
   }

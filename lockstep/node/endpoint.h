@@ -17,9 +17,9 @@ std::vector<std::string> SplitEndpoints(const std::string& text);
 // this machine in a network behind another one.
 std::string ListenAddress(const Endpoint& endpoint);
 
-// The address of this machine by which a peer there sees it. Blocks for a name server.
-absl::StatusOr<std::string> OwnAddressTowards(const Endpoint& endpoint);
-// Towards the first of several to which a way leads.
-absl::StatusOr<std::string> OwnAddressTowardsAny(const std::vector<std::string>& endpoints);
+// By which the other nodes reach this one: whoever leads, by the name of the endpoint; another one, by the address that
+// it has on the way there, or, on that very machine, by that name, too: in its own /etc/hosts this may stand for
+// loopback. Of several endpoints, the first to which a way leads. Blocks for a name server.
+absl::StatusOr<std::string> OwnAddress(const std::string& endpoints, bool leads);
 
 }  // namespace lockstep::node

@@ -123,7 +123,7 @@ Node::Node(agent::RunSpec spec, RunOptions options)
     : options_(std::move(options)),
       spec_(std::move(spec)),
       view_(options_.live_view),
-      console_(spec_.torchrun, view_),
+      console_(spec_, view_),
       control_socket_(poller_,
                       [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }),
       begun_(clock_.Now()) {
@@ -268,10 +268,10 @@ absl::Status Node::Begin() {
 
 // All nodes are there: our part begins.
 absl::Status Node::Placed(const control::Place& place) {
-  // Whoever leads is known by the endpoint's name; another node, by the way that leads there.
-  spec_.address = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{}).host;
-  if (!lead_) {
-    LS_ASSIGN_OR_RETURN(spec_.address, OwnAddressTowardsAny(SplitEndpoints(options_.nodes.endpoint)));
+  const std::string& endpoint = options_.nodes.endpoint;
+  spec_.address = spec_.torchrun.master_addr;  // of several nodes: --local-addr
+  if (endpoint.empty() || spec_.address.empty()) {
+    LS_ASSIGN_OR_RETURN(spec_.address, OwnAddress(endpoint, lead_ != nullptr));
   }
   if (spec_.torchrun.master_addr.empty()) spec_.torchrun.master_addr = spec_.address;
   if (!agent_) MakeAgent(place);

@@ -39,9 +39,22 @@ def direct_keys(name, rest, layouts):
         yield int(number), rest.get("keys", {}).get(place, key)
 
 
+def by_number(direct, rest):
+    """{number of the parameter: {key: value}} of (number, key, tensor) and what is in the rest, keys in the order in which they were. Older checkpoints
+    don't say it: what is no tensor comes last there.
+    """
+    found = {}
+    for number, key, tensor in direct:
+        found.setdefault(number, []).append((key, tensor))
+    for (number, key, value), place in itertools.zip_longest(rest["others"], rest.get("places", ())):
+        items = found.setdefault(number, [])
+        items.insert(len(items) if place is None else place, (key, value))
+    return {number: dict(items) for number, items in sorted(found.items())}
+
+
 class OptimizerHolder:
-    """State tensors by parameter number; param_groups and all other values in the rest. Exact: nothing is cast on the way. A key that is a str stands
-    in the tensor's name alone, any other in the rest too.
+    """State tensors by parameter number; param_groups and all other values in the rest, with their places among the keys of their parameter. Exact:
+    nothing is cast on the way. A key that is a str stands in the tensor's name alone, any other in the rest too.
 
     What its state_dict() has beside both, as PostLocalSGDOptimizer's, goes into the rest as `extra`, its tensors copied in step().
     A ZeroRedundancyOptimizer writes all parameters, but the state of this rank's share is in its `optim`, as are their numbers.
@@ -65,10 +78,10 @@ class OptimizerHolder:
         return parameter.requires_grad and (parameter.grad is not None or bool(self.stateful.state.get(parameter)))
 
     def capture(self):
-        keys, tensors, others, odd = [], [], [], {}
+        keys, tensors, others, places, odd = [], [], [], [], {}
         state = self.stateful.state
         for number, parameter in enumerate(_parameters_of(self.stateful)):
-            for key, value in state.get(parameter, {}).items():
+            for nth, (key, value) in enumerate(state.get(parameter, {}).items()):
                 if type(value) in PLAIN:
                     keys.append((number, key, None))
                     tensors.append(value)
@@ -78,13 +91,15 @@ class OptimizerHolder:
                     tensors.append(local)
                 else:
                     others.append((number, key, value))
+                    places.append(nth)
                     continue
                 if type(key) is not str:
                     odd[len(keys) - 1] = key
         groups = [{**group, "params": len(own["params"])} for group, own in zip(self.optimizer.param_groups, self.stateful.param_groups)]
         unbound = [(key, value) for key, value in state.items() if not isinstance(key, torch.Tensor)]  # of no parameter: a count of steps, say
         nested = []
-        rest = take_out({"direct": len(keys), "keys": odd, "groups": groups, "others": others, "unbound": unbound}, self.name, nested, tensors)
+        rest = take_out({"direct": len(keys), "keys": odd, "groups": groups, "others": others, "places": places, "unbound": unbound}, self.name, nested,
+                        tensors)
         lazy = len(tensors)
         rest["extra"] = take_out(self.extra(), self.name, nested, tensors)
         self._keys, self._nested, self._lazy = keys, nested, lazy
@@ -120,13 +135,10 @@ class OptimizerHolder:
         self._check_groups([group["params"] for group in rest["groups"]])
         rest = with_copies(self.name, rest, saved)
         parameters = _parameters_of(self.stateful)
-        state = [{} for _ in parameters]
-        for (number, key), (layout, view) in zip(direct_keys(self.name, rest, [layout for layout, _ in saved]), saved):
-            state[number][key] = self._rebuild(layout, view, parameters[number])
-        for number, key, value in rest["others"]:
-            state[number][key] = value
+        keys = direct_keys(self.name, rest, [layout for layout, _ in saved])
+        state = by_number([(number, key, self._rebuild(layout, view, parameters[number])) for (number, key), (layout, view) in zip(keys, saved)], rest)
         self.stateful.state.clear()
-        self.stateful.state.update((p, entry) for p, entry in zip(parameters, state) if entry)
+        self.stateful.state.update((parameters[number], entry) for number, entry in state.items())
         self.stateful.state.update(rest.get("unbound", ()))
         for groups in (self.stateful.param_groups, self.optimizer.param_groups):
             for group, before in zip(groups, rest["groups"]):

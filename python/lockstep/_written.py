@@ -7,7 +7,7 @@ import pickle
 from . import reshape
 from ._convert import read_head
 from ._holding import owned_memory, put_back
-from ._optimizer import direct_keys, numbered
+from ._optimizer import by_number, direct_keys, numbered
 from ._tensors import CheckpointError, Layout, unpickled, views
 from .checkpoint import split_meta
 
@@ -38,11 +38,9 @@ class Written(reshape.Saved):
         """What `rank` gave under `name` in the form of an optimizer's state_dict(): {"state": {number of the parameter: {key: value}}, "param_groups"}, and
         whatever else its state_dict() had. Of sharded parameters the rank's own parts."""
         own = self._of(rank)
-        rest, state = own.value(name), {}
-        for place, (parameter, key) in enumerate(direct_keys(name, rest, own.layouts(name))):
-            state.setdefault(parameter, {})[key] = own.tensor(name, place)
-        for parameter, key, value in rest["others"]:
-            state.setdefault(parameter, {})[key] = value
+        rest = own.value(name)
+        keys = direct_keys(name, rest, own.layouts(name))
+        state = by_number([(number, key, own.tensor(name, place)) for place, (number, key) in enumerate(keys)], rest)
         state.update(rest.get("unbound", ()))
         return {**rest.get("extra", {}), "state": state, "param_groups": numbered(rest["groups"])}
 

@@ -328,7 +328,9 @@ def _begin_anew():
 
 
 def _exit_status(command, module):
-    """Runs the script and says what its process exits with; an exception is printed as the interpreter prints it."""
+    """Runs the script and says what its process exits with, or by which signal it ends, as a negative number; an exception is printed as the interpreter
+    prints it.
+    """
     try:
         _run(*command, module=module)
         return 0
@@ -339,9 +341,13 @@ def _exit_status(command, module):
     return _print_exception(raised.pop())  # out of its handler: what the hook raises does not come of it; and out of this frame, which it holds
 
 
+_LONG = 1 << 63  # what the interpreter reads an exit code into
+
+
 def _status_of(request):
     if request.code is None or isinstance(request.code, int):
-        return request.code or 0
+        code = request.code or 0
+        return (code if -_LONG <= code < _LONG else -1) & 0xFF
     try:
         text = str(request.code)
     except BaseException:  # whatever its __str__ raises
@@ -352,13 +358,14 @@ def _status_of(request):
 
 def _print_exception(error):
     """By whatever sys.excepthook is by now. Says what the process exits with."""
+    status = -signal.SIGINT if type(error) is KeyboardInterrupt else 1  # whoever started us shall see what has ended us
     told = _as_told(error)
     _boot.note_exception(*told[1:])
     sys.last_type, sys.last_value, sys.last_traceback = told  # a hook may look there
     if not hasattr(sys, "excepthook"):
         print("sys.excepthook is missing", file=sys.stderr)
         sys.__excepthook__(*told)
-        return 1
+        return status
     try:
         sys.excepthook(*told)
     except SystemExit as request:
@@ -368,7 +375,7 @@ def _print_exception(error):
         sys.__excepthook__(*_as_told(other))
         print("\nOriginal exception was:", file=sys.stderr)
         sys.__excepthook__(*told)
-    return 1
+    return status
 
 
 def _as_told(error):
@@ -388,7 +395,16 @@ def _leave(status):
             except BaseException as error:  # what a signal's handler raises, say: the rest is done all the same
                 _tell_ignored(step, error)
     finally:
-        os._exit(status & 0xFF)
+        _end(status)
+
+
+def _end(status):
+    try:
+        if status < 0:
+            signal.signal(-status, signal.SIG_DFL)
+            os.kill(os.getpid(), -status)
+    finally:
+        os._exit(status if status >= 0 else 128 - status)  # the signal may be blocked
 
 
 def _forget_last():
@@ -581,7 +597,8 @@ def _run(script, *args, module):
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
     main_module.__file__ = path
     with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec")
+        text = file.read()
+    code = pkgutil.read_code(io.BytesIO(text)) or compile(text, path, "exec")  # it may be compiled already
     exec(code, main_module.__dict__)
 
 

@@ -53,12 +53,15 @@ class Manifests(unittest.TestCase):
 
     def test_the_exit_statuses_of_the_policy_are_those_of_the_docs(self):
         _, job = yaml.safe_load_all((CLUSTER / "kubernetes.yaml").read_text())
-        fails, = (rule for rule in job["spec"]["podFailurePolicy"]["rules"] if rule["action"] == "FailJob")
+        fails, ignores = (set().union(*(rule["onExitCodes"]["values"] for rule in job["spec"]["podFailurePolicy"]["rules"]
+                                        if rule["action"] == action and "onExitCodes" in rule)) for action in ("FailJob", "Ignore"))
+        self.assertEqual({3}, ignores, "all pods end so of one that is lost")
         rows = re.findall(r"^\| `?(\d+)`?[^|]*\|([^|]*)\|", DOCS.read_text(), re.MULTILINE)
         self.assertLessEqual({"0", "1", "2", "3"}, {status for status, _ in rows})
         for status, new_pod in rows:
-            if int(status) in fails["onExitCodes"]["values"]:
+            if int(status) in fails:
                 self.assertRegex(new_pod, r"no|same", f"a new pod for status {status}")
+            self.assertEqual(int(status) in ignores, "Ignore" in new_pod, f"a new pod for status {status}")
 
     def test_slurm(self):
         script = CLUSTER / "slurm.sbatch"

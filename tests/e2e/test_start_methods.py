@@ -284,6 +284,18 @@ class StartMethods(RunTest):
                 self.assertEqual(str(beside), run.stdout(), run)
                 self.assertEqual(method == "zygote", "the script has a module typing_extensions of its own" in run.stderr(), run)
 
+    def test_relative_entries_of_pythons_path(self):
+        folder = self.folder()
+        (folder / "src").mkdir()
+        (folder / "src/ours.py").write_text("VALUE = 7")
+        entry = os.path.relpath(folder / "src", "/tmp/anywhere")
+        (folder / "script.py").write_text("import os, sys, ours\nprint(ours.VALUE, os.getcwd() in sys.path, '/' in sys.path)")
+        for method in METHODS:
+            with self.subTest(method):  # an empty one is the working directory
+                run = Run(self, str(folder / "script.py"), ranks=1, options=["--start-method", method], env={"PYTHONPATH": f"{entry}:"})
+                run.finish()
+                self.assertEqual("7 True False\n", run.stdout(), run)
+
     def test_main_stays_until_the_process_ends(self):
         for method in METHODS:
             for module in ([], ["-m"]):

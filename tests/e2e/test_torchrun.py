@@ -383,9 +383,9 @@ for stream, name in (sys.stdout, "out"), (sys.stderr, "err"):
     stream.write(f"{name} {os.environ['RANK']}\\n")
 """
 
-    def speak(self, *options):
+    def speak(self, *options, **env):
         logs = self.output_folder()
-        run = Run(self, self.script(self.SPEAKS), ranks=2, options=["--log_dir", str(logs), "--rdzv_id=job7", *options])
+        run = Run(self, self.script(self.SPEAKS), ranks=2, options=["--log_dir", str(logs), "--rdzv_id=job7", *options], env=env)
         run.finish()
         (own,) = logs.iterdir()
         self.assertRegex(own.name, "^job7_......$")
@@ -406,6 +406,11 @@ for stream, name in (sys.stdout, "out"), (sys.stderr, "err"):
         self.assertEqual("[trainer0]:out 0\n", run.stdout(), run)
         self.assertIn("[trainer0]:err 0\n", run.stderr(), run)
         self.assertNotIn("err 1", run.stderr(), run)
+
+    def test_the_prefix_of_teed_lines(self):
+        run, files = self.speak("--tee", "0:1", "--role", "trainer", TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE="<${role_name} $rank>")
+        self.assertEqual("out 0\n", files["attempt_0/0/stdout.log"], run)
+        self.assertIn("<trainer 0>out 0\n", run.stdout(), run)
 
     def test_neither(self):
         run, files = self.speak()

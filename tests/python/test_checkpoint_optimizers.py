@@ -197,6 +197,38 @@ class Wrappers(Starter):
         found, _ = self.resumed(lambda parameters: Momenta(parameters, lr=1.0), look)
         self.assertEqual([[(0, 0), ("0", 3), ("a.b", 6), ("", 9), (("m", 1), 12), (None, 15), (1.5, 18), (2, "other")]] * 2, found)
 
+    def test_keys_come_back_in_their_order(self):
+        """Or a digest of the state would be another: those of Rprop are a number, a tensor and a tensor."""
+        class Mixes(torch.optim.SGD):
+            def step(self):
+                super().step()
+                for parameter in self.param_groups[0]["params"]:
+                    self.state[parameter] = {"count": 1, "mean": torch.ones(1), "flag": True, "window": [torch.ones(1)], "last": torch.ones(1), "name": "x"}
+
+        def look(optimizer):
+            return [list(entry) for entry in optimizer.state.values()]
+
+        found, _ = self.resumed(lambda parameters: Mixes(parameters, lr=1.0), look)
+        self.assertEqual([["count", "mean", "flag", "window", "last", "name"]] * 2, found)
+
+    def test_keys_are_read_from_disk_in_their_order(self):
+        optimizer = torch.optim.Rprop([torch.ones(1)])
+        optimizer.state[optimizer.param_groups[0]["params"][0]].update(step=1, prev=torch.ones(1), step_size=torch.ones(1), more=2)
+        found = on_disk(self.enterContext(tempfile.TemporaryDirectory()), {"o": optimizer}).optimizer("o")
+        self.assertEqual(["step", "prev", "step_size", "more"], list(found["state"][0]))
+
+    def test_values_of_older_checkpoints_have_no_places(self):
+        from lockstep import _state, _tensors
+
+        optimizer = momentum([torch.ones(1)])
+        parameter, = optimizer.param_groups[0]["params"]
+        optimizer.state[parameter].update(step=1, prev=torch.ones(1))
+        holder = _state.holder_of("o", optimizer, set())
+        _, (prev,), rest = holder.capture()
+        del rest["places"]
+        holder.restore([(_tensors.Layout("o.0.prev", prev, None), prev)], rest)
+        self.assertEqual({"step": 1, "prev": 1}, optimizer.state[parameter])
+
     def test_keys_of_older_checkpoints_are_texts(self):
         from lockstep import _state, _tensors
 

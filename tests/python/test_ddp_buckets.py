@@ -1,9 +1,11 @@
-"""Holds the two facts on which docs/bit-exact.md rests, with real DDP over gloo and without Lockstep:
+"""Holds the facts on which docs/bit-exact.md rests, with real DDP over gloo and without Lockstep:
 
-(a) a fresh process that only loads the state goes on with other bits than the undisturbed run, and
-(b) after two discarded iterations, or with find_unused_parameters=True, it goes on with the same bits.
+(a) a fresh process that only loads the state goes on with other bits than the undisturbed run,
+(b) after two discarded iterations, or with find_unused_parameters=True, it goes on with the same bits, and
+(c) with gradient_as_bucket_view=True only if the discarded iterations leave gradients as the steps do: DDP divides those that are kept
+    by the number of ranks, and multiplies those that were dropped by its inverse.
 
-Four ranks: with two there is only one order in which to add, up to a + b = b + a.
+Three ranks: with two there is only one order in which to add, up to a + b = b + a, and for a power of two both ways of (c) are the same.
 """
 import hashlib
 import json
@@ -21,26 +23,29 @@ try:
 except ImportError:
     torch = None
 
-RANKS, STEPS, RESUME_AT = 4, 8, 4
+RANKS, STEPS, RESUME_AT = 3, 8, 4
 WIDTH, BUCKET_MB = 48, 0.02  # 9 KB per layer: several buckets
-WAYS = {  # name: (discarded iterations, find_unused_parameters)
-    "bare": (0, False),
-    "warmed_up": (2, False),
-    "find_unused": (0, True),
+WAYS = {  # name: (discarded iterations, whether zero_grad() drops gradients there, and in the steps, options of DDP)
+    "bare": (0, True, True, {}),
+    "warmed_up": (2, True, True, {}),
+    "find_unused": (0, True, True, {"find_unused_parameters": True}),
+    "dropped_views": (2, True, True, {"gradient_as_bucket_view": True}),
+    "kept_views": (2, False, False, {"gradient_as_bucket_view": True}),
+    "views_dropped_at_first": (2, True, False, {"gradient_as_bucket_view": True}),
 }
 LIMIT_S = 300
 
 
 def train(way, folder, resume):
     """Trains steps [0, STEPS), or from the saved state those from RESUME_AT on; returns a digest of the parameters."""
-    discarded, find_unused = WAYS[way]
+    discarded, drops_first, drops, options = WAYS[way]
     torch.manual_seed(0)
     layers = [layer for _ in range(6) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Dropout(0.1))]
-    model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=BUCKET_MB, find_unused_parameters=find_unused)
+    model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=BUCKET_MB, **options)
     optimizer = torch.optim.Adam(model.parameters())
     for _ in range(discarded):
         model(torch.zeros(1, WIDTH)).sum().backward()
-        model.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=drops_first)
     torch.manual_seed(100 + dist.get_rank())
     saved = os.path.join(folder, f"{way}.{dist.get_rank()}")
     if resume:
@@ -51,7 +56,7 @@ def train(way, folder, resume):
             torch.save(state, saved)
         model(torch.randn(8, WIDTH)).square().sum().backward()
         optimizer.step()
-        model.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=drops)
     values = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
     return hashlib.sha256(values).hexdigest()
 
@@ -107,6 +112,11 @@ class DdpBuckets(unittest.TestCase):
 
     def test_find_unused_parameters_keeps_bits(self):
         self.assertEqual(self.undisturbed["find_unused"], self.resumed["find_unused"])
+
+    def test_views_are_left_as_the_steps_leave_them(self):
+        for way in ("dropped_views", "kept_views"):
+            self.assertEqual(self.undisturbed[way], self.resumed[way], way)
+        self.assertNotEqual(self.undisturbed["views_dropped_at_first"], self.resumed["views_dropped_at_first"])
 
     def test_bare_run_begins_with_other_buckets(self):
         # The same values in the same order of steps: only the first step's sums are grouped otherwise.

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -134,7 +135,7 @@ class Ends(unittest.TestCase):
 
     def both(self, text):
         """(exit status, output) of a forked worker and of the interpreter."""
-        self.script.write_text(textwrap.dedent(text))
+        self.script.write_bytes(text if isinstance(text, bytes) else textwrap.dedent(text).encode())
         with open(self.folder / "output", "w+") as output:
             child = os.fork()
             if child == 0:
@@ -241,6 +242,26 @@ class Ends(unittest.TestCase):
     def test_a_script_that_cannot_be_compiled(self):
         note = self.assert_as_plain("x = (1,\n")
         self.assertEqual(("SyntaxError", "script.py:1"), (note["type"], note["where"]))
+
+    def test_an_interrupt_ends_by_its_signal(self):
+        note = self.assert_as_plain("import atexit\natexit.register(lambda: print('at exit', flush=True))\nraise KeyboardInterrupt")
+        self.assertEqual("KeyboardInterrupt", note["type"])
+        for text in ("class Own(KeyboardInterrupt): pass\nraise Own", "import sys\nsys.excepthook = lambda *error: sys.exit(7)\nraise KeyboardInterrupt",
+                     "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nraise KeyboardInterrupt"):
+            self.assert_as_plain(text)
+
+    def test_exit_codes_of_any_size(self):
+        for code in ("256", "300", "-1", "-2", "True", "2**40 + 5", "2**63 - 1", "2**63", "-2**63", "2**70 + 5", "-2**70"):
+            worker, plain = self.both(f"import sys\nsys.exit({code})")
+            self.assertEqual(plain, worker, code)
+
+    def test_a_script_that_is_compiled(self):
+        source, compiled = self.folder / "source.py", self.folder / "source.pyc"
+        source.write_text("import sys\nprint(__name__, sys.argv[0], __file__, flush=True)\nraise ValueError('negative')")
+        py_compile.compile(str(source), str(compiled))
+        self.assertEqual("ValueError", self.assert_as_plain(compiled.read_bytes())["type"])
+        self.script = compiled
+        self.assert_as_plain(compiled.read_bytes())
 
     def test_a_signal_while_threads_are_waited_for(self):
         """What its handler raises ends the wait, and nothing else."""
