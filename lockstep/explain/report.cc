@@ -172,8 +172,9 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
       cause["evidence"].push_back("or a rank whose file is not here was late: these can't tell it from a slow network");
     }
   }
-  constexpr double kFewUnmatched = 0.05;  // of the time of all communications
-  if (unsettled.unmatched_share >= kFewUnmatched) {
+  constexpr double kFewUnmatched = 0.05;                                    // of the time of all communications
+  const bool told = !report["counters"].contains(trace::kUntoldTransfers);  // else the verdict says so already
+  if (told && unsettled.unmatched_share >= kFewUnmatched) {
     auto verdict = report["verdict"].get<std::string>();
     CallUnclear(fmt::format("{} of {} communications could not be matched between ranks", unsettled.unmatched,
                             unsettled.communications),
