@@ -7,6 +7,7 @@
 
 #include "lockstep/base/large_pages.h"
 #include "lockstep/base/parallel.h"
+#include "lockstep/explain/late_starts.h"
 #include "lockstep/explain/passes.h"
 #include "lockstep/explain/remedy.h"
 #include "lockstep/explain/sample.h"
@@ -16,8 +17,6 @@ namespace lockstep::explain {
 namespace {
 
 constexpr int kRounds = 8;
-// What gains less of a step, or of the loss, is not named.
-constexpr double kOfStep = 0.01, kOfLoss = 0.05;
 constexpr double kMoreTogether = 2;  // times the gain of the best alone, and several are named as one cause
 
 using ComputeRule = std::vector<Remedy> (*)(const Passes&, const SlowWorkers&);
@@ -26,8 +25,8 @@ constexpr std::array<ComputeRule, 4> kComputeRules = {
     FindSequenceLengths, [](const Passes& passes, const SlowWorkers&) { return FindPauses(passes); }};
 // What a rank itself says is not inferred, and is asked before all else.
 constexpr std::array kToldRules = {FindDataWaits};
-constexpr std::array kOtherRules = {FindSlowLinks,  FindSlowRings,   FindSlowFabric,
-                                    FindLateStarts, FindCollections, FindSlowOptimizers};
+constexpr std::array kOtherRules = {FindSlowLinks,   FindSlowRings, FindSlowFabric,    FindLateStarts,
+                                    FindCollections, FindSlowTails, FindSlowOptimizers};
 
 Times TimesOf(const trace::TracedJob& job, size_t threads) {
   Times times;
@@ -46,6 +45,7 @@ class Peeling {
         replay_(job.graph, {times_.durations, times_.delays, analysis.ideal_durations()}),
         measured_(analysis.WithLateStarts()),
         scratches_(analysis.ThreadsFor(1)) {
+    for (const auto& [cell, seconds] : LessCarriedOver(job, measured_.delays)) times_.delays[cell] = seconds;
     begin_ = now_ = MeanStep();
   }
 
@@ -312,7 +312,7 @@ class Peeling {
     return sum / static_cast<double>(job_.steps.size());
   }
 
-  double Least() const { return std::max(kOfStep * now_, kOfLoss * (begin_ - analysis_.ideal_mean())); }
+  double Least() const { return WorthAName(now_, begin_ - analysis_.ideal_mean()); }
 
   static bool HidesBehindItsLike(CauseKind kind) {
     return kind == CauseKind::kWorker || kind == CauseKind::kTransientWorker || kind == CauseKind::kLink ||

@@ -2,6 +2,7 @@
 // stays, and what is left is looked at again, so that a large cause does not hide a second one.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "lockstep/explain/cause.h"
@@ -15,6 +16,9 @@ inline constexpr double kStraggles = 1.03, kStragglesBadly = 1.1;
 // Whether a job is slow enough to say so, to name causes and to count it in a fleet: by the share of its steps that is
 // lost, late begins of steps among them.
 inline bool Straggles(double lost, double times = kStraggles) { return 1 >= times * (1 - lost); }
+
+// What gains less of a step, or of the loss, is not named.
+inline double WorthAName(double step, double loss) { return std::max(0.01 * step, 0.05 * loss); }
 
 struct Causes {
   std::vector<Cause> found;

@@ -14,10 +14,12 @@ std::string FleetPage(const Json& report) {
   std::string html = HtmlBegin("What these jobs lost, and to what");
   html += fmt::format(
       "<p class=\"verdict\"><b>{} of {} jobs straggle</b>; {:.1f} % of {:.4g} traced GPU-hours ({:.4g}) are lost. "
-      "S: median {:.3f}, 90 % below {:.3f}, at most {:.3f}. {} jobs could not be read.</p>\n",
+      "S: median {:.3f}, 90 % below {:.3f}, at most {:.3f}. Of {} jobs it is unclear what "
+      "they lose: their replays miss {:.4g} GPU-hours. {} jobs could not be read.</p>\n",
       straggling.at("jobs").get<size_t>(), report.at("jobs").get<size_t>(),
       100 * hours.at("wasted_share").get<double>(), hours.at("traced").get<double>(), hours.at("wasted").get<double>(),
       slowdown.at("median").get<double>(), slowdown.at("p90").get<double>(), slowdown.at("max").get<double>(),
+      report.at("unclear").at("jobs").get<size_t>(), report.at("unclear").at("gpu_hours").get<double>(),
       report.at("damaged").get<size_t>());
   for (const auto& [key, title, bar] : {std::tuple("by_cause", "Lost to", "gpu_hours"),
                                         {"by_slowdown", "Jobs by slowdown", "jobs"},

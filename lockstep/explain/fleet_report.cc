@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -21,6 +22,8 @@ constexpr size_t kWorst = 8;
 double Number(const Json& line, const char* key) { return line.at(key).get<double>(); }
 
 bool Straggles(const Json& line) { return explain::Straggles(Number(line, "lost")); }
+
+bool IsUnclear(const Json* line) { return line->at("verdict").get<std::string>().starts_with(kUnclear); }
 
 double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
@@ -107,6 +110,12 @@ struct Blame {
   std::set<std::string> causes;
 };
 
+// What no cause has would be worth a name.
+bool IsPartlyUnexplained(const Json* line) {
+  return Straggles(*line) && Number(*line, "unexplained_gpu_hours") >=
+                                 WorthAName(Number(*line, "gpu_hours"), Number(*line, "wasted_gpu_hours"));
+}
+
 Json ByCause(const std::vector<const Json*>& lines, double wasted) {
   std::map<std::string, Blame> causes;
   for (const Json* line : lines)
@@ -126,7 +135,7 @@ Json ByCause(const std::vector<const Json*>& lines, double wasted) {
                     {"share", Share(blame.gpu_hours, wasted)}});
   const double unexplained = Sum(lines, "unexplained_gpu_hours");
   json.push_back({{"cause", "unexplained"},
-                  {"jobs", lines.size()},
+                  {"jobs", std::ranges::count_if(lines, IsPartlyUnexplained)},
                   {"gpu_hours", unexplained},
                   {"share", Share(unexplained, wasted)}});
   return json;
@@ -213,13 +222,15 @@ Json FleetLine(const std::string& id, const Explained& explained) {
     line["causes"].push_back(
         {{"cause", cause.at("cause")}, {"gpu_hours", Number(cause, "share") * wasted}, {"hosts", hosts}});
   }
+  const Json& steps = report.at("step_s");
+  line["missed_gpu_hours"] = (Number(steps, "measured") - Number(steps, "without_delays")) * gpu_hours_per_s;
   line["unexplained_gpu_hours"] = Number(report, "unexplained") * wasted;
   std::set<std::string> hosts;
   for (const auto& [rank, host] : job.origin.host_of) hosts.insert(host);
   line["hosts"] = hosts;
   line["counters"] = report.at("counters");
   bool finite = true;
-  for (const char* key : {"slowdown", "gpu_hours", "wasted_gpu_hours", "unexplained_gpu_hours"})
+  for (const char* key : {"slowdown", "gpu_hours", "wasted_gpu_hours", "missed_gpu_hours", "unexplained_gpu_hours"})
     finite = finite && std::isfinite(Number(line, key));
   for (const Json& cause : line["causes"]) finite = finite && std::isfinite(Number(cause, "gpu_hours"));
   return finite ? line : DamagedLine(id, InvalidArgument("{}: its times are beyond what can be compared", id));
@@ -240,6 +251,9 @@ Json FleetReport(std::vector<Json> lines) {
   report["damaged"] = damaged.size();
   report["straggling"] = {{"jobs", straggling},
                           {"share", Share(static_cast<double>(straggling), static_cast<double>(whole.size()))}};
+  std::vector<const Json*> unclear;
+  std::ranges::copy_if(whole, std::back_inserter(unclear), IsUnclear);
+  report["unclear"] = {{"jobs", unclear.size()}, {"gpu_hours", Sum(unclear, "missed_gpu_hours")}};
   report["slowdown"] = {{"median", Quantile(slowdowns, 0.5)},
                         {"p90", Quantile(slowdowns, 0.9)},
                         {"p99", Quantile(slowdowns, 0.99)},

@@ -35,12 +35,16 @@ class FleetTest : public testing::Test {
     Write(number, 5, number < 3 ? std::vector{slow} : std::vector<synth::Fault>());
   }
 
-  void Write(int number, int steps, const std::vector<synth::Fault>& faults) {
+  // s: between the reduction of gradients and the optimizer passes so much for which there is no row.
+  void Write(int number, int steps, const std::vector<synth::Fault>& faults, float missed = 0) {
     const synth::JobShape shape{.dp = 2, .pp = 1, .tp = 4, .steps = steps};
     trace::StragglerMeta meta = synth::MetaOf(shape);
     meta.hosts = {"a", "b"};
     meta.day = number < 2 ? "2026-11-01" : "2026-11-02";
-    const auto rows = synth::Generate(shape, faults, static_cast<uint64_t>(number) + 1).value();
+    trace::StragglerRows rows = synth::Generate(shape, faults, static_cast<uint64_t>(number) + 1).value();
+    for (auto& piece : rows.pieces)
+      for (trace::StragglerRow& row : piece)
+        if (row.type == trace::OpType::kOptimizer) row.start += missed;
     const std::string stem = fmt::format("{}/", root_), end = fmt::format("-{}", number);
     ASSERT_TRUE(MakeDirectory(root_).ok());
     ASSERT_TRUE(trace::WriteStragglerCsv(stem + "trace" + end + ".csv", rows).ok());
@@ -77,6 +81,8 @@ TEST_F(FleetTest, SaysWhatTheJobsLostAndToWhom) {
   EXPECT_EQ(report["by_day"][0]["straggling"], 2);
   EXPECT_EQ(report["by_size"][0]["gpus"], "8-15");
   EXPECT_EQ(report["worst_jobs"].size(), 3U);
+  EXPECT_EQ(report["by_cause"].back()["jobs"], 0) << "nothing that is worth a name";
+  EXPECT_EQ(report["unclear"]["jobs"], 0);
   double sum = 0;
   for (const Json& cause : report["by_cause"]) sum += cause["gpu_hours"].get<double>();
   EXPECT_NEAR(sum, report["gpu_hours"]["wasted"].get<double>(), 1e-9);
@@ -101,6 +107,14 @@ TEST_F(FleetTest, AJobWhoseStepsBeginLateStraggles) {
   EXPECT_EQ(report["worst_jobs"][0]["first_cause"], "data_loading");
   EXPECT_LT(report["worst_jobs"][0]["slowdown"], kStraggles) << "it does not have the loading";
   EXPECT_GT(report["worst_jobs"][0]["lost"], 1 - 1 / kStraggles);
+}
+
+TEST_F(FleetTest, WhatTheReplayMissesIsCountedApart) {
+  Write(kJobs, 60, {}, 1.5F);
+  const Json report = Run();
+  EXPECT_EQ(report["straggling"]["jobs"], 3);
+  EXPECT_EQ(report["unclear"]["jobs"], 1);
+  EXPECT_NEAR(report["unclear"]["gpu_hours"].get<double>(), 1.5 * 60 * 8 / 3600, 0.01);
 }
 
 TEST_F(FleetTest, ShardsJoinExactly) {

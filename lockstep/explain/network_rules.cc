@@ -1,16 +1,13 @@
-// Causes between workers: a link, a ring, the fabric; and computes that begin late. docs/models/explain.md has the
-// rules.
+// Causes between workers: a link, a ring, the fabric. docs/models/explain.md has the rules.
 #include <algorithm>
 #include <map>
 
 #include "lockstep/base/median.h"
 #include "lockstep/base/status.h"
-#include "lockstep/explain/large_sample.h"
 #include "lockstep/explain/pass_times.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/explain/unsettled.h"
 #include "lockstep/trace/kineto_told.h"
-#include "lockstep/trace/untold_transfers.h"
 #include "lockstep/trace/worker_clocks.h"
 
 namespace lockstep::explain {
@@ -18,22 +15,17 @@ namespace {
 
 using trace::OpType;
 
-constexpr double kSpread = 6;           // robust standard deviations: an outlier
-constexpr double kFarOff = 1.5;         // times what is usual
-constexpr double kOften = 0.1;          // of the transfers of a link: it is the link
-constexpr double kRingSlower = 1.3;     // times the other stages' rings, or the other steps
-constexpr double kLittle = .01;         // of the time of all rings
-constexpr double kShareOfStep = 0.005;  // what begins late by less of a step is not worth a name
+constexpr double kSpread = 6;        // robust standard deviations: an outlier
+constexpr double kFarOff = 1.5;      // times what is usual
+constexpr double kOften = 0.1;       // of the transfers of a link: it is the link
+constexpr double kRingSlower = 1.3;  // times the other stages' rings, or the other steps
+constexpr double kLittle = .01;      // of the time of all rings
 
 // The two stages that a transfer is between, the lower one: of the last stage and the first, where chunks wrap around,
 // the last.
 int LinkOf(const trace::JobOp& op, int pp) {
   const bool to_next = op.type == OpType::kForwardSend || op.type == OpType::kBackwardRecv;
   return to_next ? op.stage : (op.stage + pp - 1) % pp;
-}
-
-std::string Text(double seconds) {
-  return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
 }
 
 // Of each op, whether it is between ranks of one stage: what all stages have in common is nobody's ring.
@@ -129,16 +121,6 @@ class Rings {
   double all_ = 0;                // that all rings take in a usual step
 };
 
-// The values of these ops in all lanes that have them, as large_sample.h takes them. What it is given must outlive it.
-auto EachOf(const trace::TracedJob& job, const std::vector<uint32_t>& ops, const std::vector<float>& values) {
-  return [&job, &ops, &values](const auto& take) {
-    const size_t lanes = job.lanes.size();
-    for (const uint32_t op : ops)
-      for (size_t cell = op * lanes; cell < (op + 1) * lanes; ++cell)
-        if (!job.graph.IsAbsent(cell)) take(values[cell]);
-  };
-}
-
 struct Link {
   size_t seen = 0, transfers = 0;
   size_t receives = 0;         // of them
@@ -219,7 +201,7 @@ std::vector<Remedy> FindSlowLinks(const Passes& passes) {
     remedy.cause.kind = CauseKind::kLink;
     remedy.cause.evidence = {fmt::format(
         "{} of {} transfers between stages {} and {} of data-parallel rank {} take {}, usual is {}", link.slow.size(),
-        link.transfers, stage, (stage + 1) % job.pp, dp, Text(Median(link.slow)), Text(usual))};
+        link.transfers, stage, (stage + 1) % job.pp, dp, TimeText(Median(link.slow)), TimeText(usual))};
     found.push_back(std::move(remedy));
   }
   return found;
@@ -241,7 +223,7 @@ std::vector<Remedy> FindSlowRings(const Passes& passes) {
       if (usual <= 0 || own < kRingSlower * usual) continue;
       for (size_t set = 0; set < steps.size(); ++set) rings.Divide(ring, set, own / usual, remedy);
       remedy.cause.evidence.push_back(
-          fmt::format("{} takes {}, on the other stages {}", rings.NameOf(ring), Text(own), Text(usual)));
+          fmt::format("{} takes {}, on the other stages {}", rings.NameOf(ring), TimeText(own), TimeText(usual)));
     }
     if (remedy.durations.empty()) continue;
     remedy.cause.kind = CauseKind::kRing;
@@ -275,46 +257,6 @@ std::vector<Remedy> FindSlowFabric(const Passes& passes) {
                   job.steps.size(), Median(factors))};
   if (with_transfers > 0)
     remedy.cause.evidence.push_back(fmt::format("and in {} of them all transfers between stages", with_transfers));
-  return {std::move(remedy)};
-}
-
-// The first compute of a step, which waits for nobody, is started late.
-std::vector<Remedy> FindLateStarts(const Passes& passes) {
-  const trace::TracedJob& job = passes.job();
-  const Times& times = passes.times();
-  if (job.tells_loading) return {};
-  const size_t lanes = job.lanes.size();
-  std::vector<uint32_t> others;  // forward passes that don't begin a step
-  std::map<int, std::vector<std::pair<size_t, double>>> by_dp;
-  for (uint32_t op = 0; op < job.ops.size(); ++op) {
-    if (!IsPass(job.ops[op].type) || job.ops[op].type == OpType::kBackwardCompute) continue;
-    if (!BeginsStep(job.ops[op])) {
-      others.push_back(op);
-      continue;
-    }
-    for (size_t lane = 0; lane < lanes; ++lane)
-      if (const size_t cell = op * lanes + lane; !job.graph.IsAbsent(cell) && !MayBeStage(job, job.lanes[lane].dp))
-        by_dp[job.lanes[lane].dp].emplace_back(cell, static_cast<double>(times.delays[cell]));
-  }
-  const double typical = MedianOf(others.size() * lanes, EachOf(job, others, times.delays));
-  std::vector<double> step_times(job.step_times.begin(), job.step_times.end());
-  const double least = kShareOfStep * Median(step_times);
-  Remedy remedy;
-  std::vector<double> late;
-  for (const auto& [dp, delays] : by_dp) {
-    std::vector<double> own;
-    for (const auto& [cell, delay] : delays) own.push_back(delay);
-    if (Median(own) < typical + least && Mean(own) < typical + least) continue;
-    for (const auto& [cell, delay] : delays)
-      if (delay > typical) remedy.delays.emplace_back(static_cast<uint32_t>(cell), static_cast<float>(typical));
-    remedy.cause.suspects.push_back(WorkerSuspect(job, dp, 0));
-    late.push_back(Mean(own));
-  }
-  if (late.empty()) return {};
-  remedy.cause.kind = CauseKind::kDataLoading;
-  remedy.cause.evidence = {
-      fmt::format("the first forward of a step starts {} late on {} of {} data-parallel ranks, others {}",
-                  Text(Mean(late)), late.size(), by_dp.size(), Text(typical))};
   return {std::move(remedy)};
 }
 

@@ -64,6 +64,10 @@ void DivideEach(const Passes& passes, int pass, int stage, const Lanes& lanes, C
     if (const double ratio = Ratio(passes, op, lanes); ratio > 0) Divide(passes, op, lanes, ratio, times);
 }
 
+std::string TimeText(double seconds) {
+  return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
+}
+
 CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage) {
   const int32_t rank = job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)];
   return {dp, stage, rank < 0 ? std::nullopt : std::optional(rank), {}, {}};

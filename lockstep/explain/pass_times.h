@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace lockstep::explain {
 using Lanes = std::vector<size_t>;
 
 Lanes AllLanes(const trace::TracedJob& job);
+std::string TimeText(double seconds);  // "4.2 ms", "1.30 s"
 CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage);
 // The workers, by dp and stage, with most pauses; of equal ones the lower rank.
 std::vector<CauseSuspect> MostPaused(const trace::TracedJob& job, const std::map<std::pair<int, int>, size_t>& pauses);

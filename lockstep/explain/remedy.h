@@ -42,6 +42,7 @@ std::vector<Remedy> FindSlowRings(const Passes& passes);
 std::vector<Remedy> FindSlowFabric(const Passes& passes);
 std::vector<Remedy> FindLateStarts(const Passes& passes);
 std::vector<Remedy> FindCollections(const Passes& passes);
+std::vector<Remedy> FindSlowTails(const Passes& passes);
 std::vector<Remedy> FindSlowOptimizers(const Passes& passes);
 std::vector<Remedy> FindDataWaits(const trace::TracedJob& job, const Times& times);
 

@@ -24,9 +24,12 @@ namespace {
 
 constexpr double kSecondsPerHour = 3600;
 
+constexpr char kHealthy[] = "healthy";
+
 // trusted: the replay takes as long as the steps did. What it misses may be anything, so it vouches for no health.
 std::string Verdict(const Causes& causes, bool trusted) {
-  if (!Straggles(causes.lost())) return trusted ? "healthy" : "unclear: the replay misses much of the step";
+  if (!Straggles(causes.lost()))
+    return trusted ? kHealthy : std::string(kUnclear) + ": the replay misses much of the step";
   return std::string(Straggles(causes.lost(), kStragglesBadly) ? "straggles" : "straggles a little") +
          (trusted ? "" : ", but the replay misses much of the step");
 }
@@ -98,10 +101,6 @@ void Shorten(const std::string& prefix, Json& report, Json& more) {
 constexpr char kAsFarAsTold[] = ", as far as is told who communicates with whom";
 constexpr char kAsFarAsTheseTell[] = ", as far as these ranks tell";
 
-bool LacksRanks(const Json& counters) {
-  return counters.contains(trace::kAbsentRanks) || counters.contains(kWorkersWithoutRows);
-}
-
 // Of those that have rows.
 Json ByDpRank(const trace::TracedJob& job, const WhatIf& analysis) {
   const auto& of_all = analysis.Blocking(By::kDp);
@@ -115,14 +114,32 @@ Json ByDpRank(const trace::TracedJob& job, const WhatIf& analysis) {
   return Ordered(names, total);
 }
 
+// No rank can be called healthy where what it communicates, or computes, is held against nobody's.
+void CallUnclear(const std::string& why, std::string& verdict) {
+  if (verdict.starts_with(kHealthy))
+    verdict.replace(0, sizeof(kHealthy) - 1, std::string(kUnclear) + ": " + why);
+  else
+    verdict += ", but " + why;
+}
+
+void AddDoubt(const std::string& doubt, Json& report) {
+  if (const auto verdict = report["verdict"].get<std::string>(); verdict.find(doubt) == std::string::npos)
+    report["verdict"] = verdict + doubt;
+}
+
+bool NobodyHasPeers(const trace::TracedJob& job, const Json& counters) {
+  return counters.value(trace::kRanksWithoutPeers, uint64_t{0}) ==
+         static_cast<uint64_t>(job.dp) * static_cast<uint64_t>(job.pp);
+}
+
 // Behind a verdict, by the counters of the report: whom nobody was held against, whether ranks are absent, and whether
 // they may be stages.
-std::string Doubts(const Json& counters) {
+std::string Doubts(const Json& counters, bool somebody_has_peers) {
   std::string doubts;
-  if (counters.contains(trace::kRanksWithoutPeers))
+  if (somebody_has_peers && counters.contains(trace::kRanksWithoutPeers))
     doubts += fmt::format(", but for {} ranks with no other to compare them with",
                           counters[trace::kRanksWithoutPeers].get<uint64_t>());
-  if (LacksRanks(counters)) doubts += kAsFarAsTheseTell;
+  if (counters.contains(trace::kAbsentRanks) || counters.contains(kWorkersWithoutRows)) doubts += kAsFarAsTheseTell;
   if (counters.contains(trace::kUntoldTransfers)) doubts += kAsFarAsTold;
   return doubts;
 }
@@ -130,13 +147,14 @@ std::string Doubts(const Json& counters) {
 }  // namespace
 
 void AddRanks(const trace::KinetoJob& traced, Json& report) {
-  constexpr double kPerMicro = 1e3;  // ns
+  constexpr double kPerMicro = 1e3, kPerMillion = 1e6;  // ns; of 1
   report["ranks"] = {{"given", traced.ranks.size()}, {"of", traced.world_size}, {"absent", traced.absent_ranks}};
   if (!traced.lacking_steps.empty()) report["ranks"]["lacking_steps"] = traced.lacking_steps;
   report["clocks"] = Json::array();
   for (size_t i = 0; i < traced.ranks.size(); ++i)
     report["clocks"].push_back({{"rank", traced.ranks[i]},
                                 {"offset_us", traced.clocks[i].offset_ns / kPerMicro},
+                                {"drift_ppm", traced.clocks[i].drift * kPerMillion},
                                 {"error_us", traced.clocks[i].error_ns / kPerMicro}});
   constexpr double kWorthAsking = 0.03;  // of a step
   constexpr size_t kMostAsked = 8;
@@ -154,12 +172,25 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
       cause["evidence"].push_back("or a rank whose file is not here was late: these can't tell it from a slow network");
     }
   }
-  if (!asks) return;
+  constexpr double kFewUnmatched = 0.05;                                    // of the time of all communications
+  const bool told = !report["counters"].contains(trace::kUntoldTransfers);  // else the verdict says so already
+  if (told && unsettled.unmatched_share >= kFewUnmatched) {
+    auto verdict = report["verdict"].get<std::string>();
+    CallUnclear(fmt::format("{} of {} communications could not be matched between ranks", unsettled.unmatched,
+                            unsettled.communications),
+                verdict);
+    report["verdict"] = verdict;
+  }
+  const bool lacks_ranks = !unsettled.ranks.empty() || !traced.absent_ranks.empty();
+  if (lacks_ranks) AddDoubt(kAsFarAsTheseTell, report);
+  if (asks && unsettled.ranks.empty()) AddDoubt(kAsFarAsTold, report);
+  const bool alone =
+      lacks_ranks && (traced.ranks.size() == 1 || report["counters"].contains(trace::kRanksWithoutPeers));
+  if (alone)
+    report["notes"].push_back(
+        "whether a rank is slow itself is seen only beside another that does the same: it needs the file of one more");
+  if (!asks && !alone) return;
   unsettled.ranks.resize(std::min(unsettled.ranks.size(), kMostAsked));
-  const Json& counters = report["counters"];
-  const bool all_here = unsettled.ranks.empty();
-  if (all_here ? !counters.contains(trace::kUntoldTransfers) : !LacksRanks(counters))
-    report["verdict"] = report["verdict"].get<std::string>() + (all_here ? kAsFarAsTold : kAsFarAsTheseTell);
   report["unsettled"] = {{"at_most_s", unsettled.at_most_s}, {"ask_ranks", unsettled.ranks}};
 }
 
@@ -171,7 +202,10 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   Json counted = Json::object();
   for (const auto* counters : {&job.counters, &notes.counters})
     for (const trace::Counter& counter : *counters) counted[counter.name] = counter.count;
-  json["verdict"] = Verdict(causes, trusted) + (notes.clocks_disagree ? ", but clocks disagree" : "") + Doubts(counted);
+  std::string verdict = Verdict(causes, trusted) + (notes.clocks_disagree ? ", but clocks disagree" : "");
+  const bool somebody_has_peers = !NobodyHasPeers(job, counted);
+  if (!somebody_has_peers) CallUnclear("no rank has another to compare it with", verdict);
+  json["verdict"] = verdict + Doubts(counted, somebody_has_peers);
   if (!notes.texts.empty()) json["notes"] = notes.texts;
   json["slowdown"] = analysis.slowdown();
   json["launch_slowdown"] = analysis.launch_slowdown();

@@ -31,10 +31,11 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
 Json Brief(const Json& report);
 
 // Of a job from profiler traces, adds "ranks" {given, of, absent [...], lacking_steps [...]} (the last not there if
-// none), "clocks" [{rank, offset_us, error_us}]; and, where communication with absent ranks may account for
-// 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}, of which the verdict tells too. Where no collective
-// has all its members here, a rank that is not may as well have come late: then the causes are "ring_or_late_rank" and
-// "fabric_or_late_rank".
+// none), "clocks" [{rank, offset_us, drift_ppm, error_us}]; and, where communication with absent ranks may account for
+// 3 % of a step or more, or a rank has no other beside it, "unsettled" {at_most_s, ask_ranks [...]}. The verdict tells
+// of absent ranks, and of communications that could not be matched, if they take 5 % of the time of all. Where no
+// collective has all its members here, a rank that is not may as well have come late: then the causes are
+// "ring_or_late_rank" and "fabric_or_late_rank".
 void AddRanks(const trace::KinetoJob& traced, Json& report);
 
 // "dp 3, stage 1, steps 2 to 5".
@@ -43,6 +44,7 @@ std::string SuspectText(const Json& suspect);
 // {name: value}, largest first.
 Json Ordered(const std::vector<std::string>& names, const std::vector<double>& values);
 
-inline constexpr double kTrusted = 0.05;  // how far the replay may be off
+inline constexpr double kTrusted = 0.05;       // how far the replay may be off
+inline constexpr char kUnclear[] = "unclear";  // how a verdict begins that calls a job neither healthy nor slow
 
 }  // namespace lockstep::explain

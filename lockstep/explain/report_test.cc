@@ -316,6 +316,52 @@ TEST(Report, TellsOfARankWhoseProfileBeganLater) {
   EXPECT_EQ(report["counters"]["steps_not_on_all_ranks"], 3);
 }
 
+Json ReportOf(std::vector<trace::KinetoRank> ranks) {
+  const trace::KinetoJob traced = trace::BuildKinetoJob(std::move(ranks), {}).value();
+  const WhatIf analysis(traced.job);
+  Json report = Report(traced.job, analysis, FindCauses(traced.job, analysis));
+  AddRanks(traced, report);
+  return report;
+}
+
+std::vector<trace::KinetoRank> RanksOf(const synth::DdpShape& shape, const std::vector<Fault>& faults) {
+  const std::string folder = trace::TempPath("ranks");
+  EXPECT_TRUE(synth::WriteDdpTraces(folder, shape, faults, 1).ok());
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < shape.ranks; ++rank) paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
+  return trace::ReadKinetoFiles(paths, std::nullopt).value();
+}
+
+// It never waits for another, and so looks as if it had nothing to lose.
+TEST(Report, OfOneRankThatMayBeTheSlowOneHealthIsNotSaid) {
+  std::vector<trace::KinetoRank> ranks =
+      RanksOf({.ranks = 4, .steps = 8}, {{.kind = FaultKind::kWorker, .dp = 0, .factor = 1.4}});
+  EXPECT_EQ(ReportOf(ranks)["causes"][0]["suspects"][0]["rank"], 0);
+  ranks.resize(1);
+  const Json report = ReportOf(std::move(ranks));
+  EXPECT_EQ(report["verdict"], "healthy, as far as these ranks tell");
+  EXPECT_EQ(report["unsettled"]["ask_ranks"], (Json{1, 2, 3}));
+  EXPECT_THAT(NotesOf(report), HasSubstr("whether a rank is slow itself"));
+}
+
+// As if the clocks of half of the ranks jumped, step by step.
+TEST(Report, OfRanksWhoseCommunicationsMeetNoneHealthIsNotSaid) {
+  std::vector<trace::KinetoRank> ranks = RanksOf({.ranks = 4, .steps = 8}, {});
+  EXPECT_EQ(ReportOf(ranks)["verdict"], "healthy");
+  for (int rank = 2; rank < 4; ++rank) {
+    trace::KinetoRank& one = ranks[static_cast<size_t>(rank)];
+    for (trace::DeviceOp& op : one.ops) {
+      const int64_t at = op.launch_ns == trace::kNoTime ? op.begin_ns : op.launch_ns;
+      const auto step = std::ranges::upper_bound(one.steps, at, {}, &trace::ProfilerStep::begin_ns) - one.steps.begin();
+      const int64_t jump = step % 2 == 0 ? 0 : 30'000'000;
+      op.begin_ns += jump;
+    }
+  }
+  const Json report = ReportOf(std::move(ranks));
+  EXPECT_THAT(report["verdict"].get<std::string>(), HasSubstr("communications could not be matched between ranks"));
+  EXPECT_THAT(report["verdict"].get<std::string>(), Not(HasSubstr("healthy")));
+}
+
 // Half of the files: what looks like a slow network may be a rank of the other half.
 TEST(Report, WhatAnAbsentRankMayExplainIsNoCertainFabric) {
   const std::string folder = trace::TempPath("partial");

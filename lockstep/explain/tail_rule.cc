@@ -1,6 +1,7 @@
-// What follows the passes of a step and has rows of its own: garbage collection, the optimizer. docs/models/explain.md
-// has the rules.
+// What follows the passes of a step and has rows of its own: garbage collection, all-reduces within a worker or a
+// pipeline, the optimizer. docs/models/explain.md has the rules.
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "lockstep/base/median.h"
@@ -14,6 +15,7 @@ namespace {
 using trace::OpType;
 
 constexpr double kSlower = 1.03;        // times what is usual: worth a look
+constexpr double kMuchSlower = 1.3;     // the same, of communication, which varies more
 constexpr double kShareOfStep = 0.005;  // what is longer by less of a step is not worth a name
 
 struct Long {
@@ -23,7 +25,8 @@ struct Long {
 using Place = std::pair<int, int>;  // dp, stage
 
 // Of ops that ought to take the same time in a step, those that take longer than the lower median does.
-void AddLong(const Passes& passes, const std::vector<uint32_t>& alike, std::map<Place, std::vector<Long>>& found) {
+void AddLong(const Passes& passes, const std::vector<uint32_t>& alike, double slower,
+             std::map<Place, std::vector<Long>>& found) {
   const trace::TracedJob& job = passes.job();
   for (size_t set = 0; set < job.steps.size(); ++set) {
     const double least = kShareOfStep * static_cast<double>(job.step_times[set]);
@@ -34,7 +37,7 @@ void AddLong(const Passes& passes, const std::vector<uint32_t>& alike, std::map<
           if (passes.Has(op, lane)) take(op, lane, passes.Duration(op, lane));
     };
     each([&](uint32_t /*op*/, size_t /*lane*/, double seconds) { values.push_back(seconds); });
-    const double usual = LowerMedian(std::move(values)), limit = std::max(kSlower * usual, usual + least);
+    const double usual = LowerMedian(std::move(values)), limit = std::max(slower * usual, usual + least);
     each([&](uint32_t op, size_t lane, double seconds) {
       if (seconds >= limit)
         found[{job.lanes[lane].dp, job.ops[op].stage}].push_back(
@@ -45,13 +48,14 @@ void AddLong(const Passes& passes, const std::vector<uint32_t>& alike, std::map<
 
 // By worker, ops of one type that are longer than those of the same number: on all workers, or on the ranks of a stage,
 // for stages do not all have as many parameters.
-std::map<Place, std::vector<Long>> LongOnes(const Passes& passes, OpType type, bool stages_alike) {
+std::map<Place, std::vector<Long>> LongOnes(const Passes& passes, OpType type, bool stages_alike,
+                                            double slower = kSlower) {
   std::map<std::pair<int, int>, std::vector<uint32_t>> alike;
   const std::vector<trace::JobOp>& ops = passes.job().ops;
   for (uint32_t op = 0; op < ops.size(); ++op)
     if (ops[op].type == type) alike[{stages_alike ? 0 : ops[op].stage, ops[op].sequence}].push_back(op);
   std::map<Place, std::vector<Long>> found;
-  for (const auto& [key, of_key] : alike) AddLong(passes, of_key, found);
+  for (const auto& [key, of_key] : alike) AddLong(passes, of_key, slower, found);
   return found;
 }
 
@@ -59,7 +63,58 @@ void Mend(const std::vector<Long>& longer, Remedy& remedy) {
   for (const Long& one : longer) remedy.durations.emplace_back(one.cell, static_cast<float>(one.usual));
 }
 
+double RatioOf(const std::vector<Long>& longer) {
+  std::vector<double> ratios;
+  for (const Long& one : longer)
+    if (one.usual > 0) ratios.push_back(one.seconds / one.usual);
+  return Median(std::move(ratios));
+}
+
+// Between the first stage and the last, which share the embedding, of one data-parallel rank.
+std::vector<Remedy> FindSlowEmbeddings(const Passes& passes) {
+  std::map<int, std::vector<Long>> by_dp;
+  std::map<int, std::vector<CauseSuspect>> ends;
+  for (const auto& [place, longer] : LongOnes(passes, OpType::kEmbeddingGradsAllReduce, true, kMuchSlower)) {
+    by_dp[place.first].insert(by_dp[place.first].end(), longer.begin(), longer.end());
+    ends[place.first].push_back(WorkerSuspect(passes.job(), place.first, place.second));
+  }
+  std::vector<Remedy> found;
+  for (const auto& [dp, longer] : by_dp) {
+    Remedy& remedy = found.emplace_back();
+    Mend(longer, remedy);
+    remedy.cause.kind = CauseKind::kLink;
+    remedy.cause.suspects = ends[dp];
+    remedy.cause.evidence = {fmt::format(
+        "the all-reduce of the embedding between the first and the last stage takes {:.2f} times what it takes on most "
+        "data-parallel ranks",
+        RatioOf(longer))};
+  }
+  return found;
+}
+
+// Between the tensor-parallel ranks that a worker stands for.
+std::vector<Remedy> FindSlowLayernorms(const Passes& passes) {
+  std::vector<Remedy> found;
+  for (const auto& [place, longer] : LongOnes(passes, OpType::kLayernormGradsAllReduce, false, kMuchSlower)) {
+    Remedy& remedy = found.emplace_back();
+    Mend(longer, remedy);
+    remedy.cause.kind = CauseKind::kRing;
+    remedy.cause.suspects.push_back(WorkerSuspect(passes.job(), place.first, place.second));
+    remedy.cause.evidence = {
+        fmt::format("its all-reduce of layernorm gradients takes {:.2f} times what those of its stage's other ranks "
+                    "take, in {} of {} steps",
+                    RatioOf(longer), longer.size(), passes.LanesOf(place.first).size())};
+  }
+  return found;
+}
+
 }  // namespace
+
+std::vector<Remedy> FindSlowTails(const Passes& passes) {
+  std::vector<Remedy> found = FindSlowEmbeddings(passes);
+  std::ranges::move(FindSlowLayernorms(passes), std::back_inserter(found));
+  return found;
+}
 
 std::vector<Remedy> FindCollections(const Passes& passes) {
   const std::map<Place, std::vector<Long>> found = LongOnes(passes, OpType::kGc, true);
@@ -85,15 +140,12 @@ std::vector<Remedy> FindSlowOptimizers(const Passes& passes) {
   for (const auto& [place, longer] : LongOnes(passes, OpType::kOptimizer, false)) {
     Remedy& remedy = found.emplace_back();
     Mend(longer, remedy);
-    std::vector<double> ratios;
-    for (const Long& one : longer)
-      if (one.usual > 0) ratios.push_back(one.seconds / one.usual);
     remedy.cause.kind = CauseKind::kOptimizer;
     remedy.cause.suspects.push_back(WorkerSuspect(passes.job(), place.first, place.second));
     remedy.cause.evidence = {
         fmt::format("its optimizer takes {:.2f} times what those of its stage's other ranks take, "
                     "in {} of {} steps",
-                    Median(std::move(ratios)), longer.size(), passes.LanesOf(place.first).size())};
+                    RatioOf(longer), longer.size(), passes.LanesOf(place.first).size())};
   }
   return found;
 }

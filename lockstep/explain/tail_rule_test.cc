@@ -42,6 +42,30 @@ TEST(Tail, CollectionsOfAllAtOnceAreNobodys) {
             "");
 }
 
+// So much more for an op type of a data-parallel rank, on one stage or (-1) all.
+std::vector<Cause> CausesOfSlow(OpType type, int dp, int stage) {
+  const trace::TracedJob job = JobOf(synth::Generate(kShape, {}, 1).value(), kShape);
+  std::vector<float> transfers = job.transfers;
+  for (uint32_t op = 0; op < job.ops.size(); ++op)
+    for (size_t lane = 0; lane < job.lanes.size(); ++lane)
+      if (job.ops[op].type == type && job.lanes[lane].dp == dp && (stage < 0 || job.ops[op].stage == stage))
+        transfers[job.graph.Cell(op, lane)] += 0.4F;
+  const trace::TracedJob slow = Recorded(job, transfers, job.delays);
+  return FindCauses(slow, WhatIf(slow)).found;
+}
+
+TEST(Tail, ASlowEmbeddingIsALinkOfItsPipeline) {
+  const auto causes = CausesOfSlow(OpType::kEmbeddingGradsAllReduce, 2, -1);
+  ASSERT_EQ(TextOf(causes), "link 2 6");
+  EXPECT_NEAR(causes[0].gain_s, 0.4, 0.02);
+}
+
+TEST(Tail, ASlowLayernormIsItsWorkers) {
+  const auto causes = CausesOfSlow(OpType::kLayernormGradsAllReduce, 1, 0);
+  ASSERT_EQ(TextOf(causes), "ring 1");
+  EXPECT_NEAR(causes[0].gain_s, 0.4, 0.05);
+}
+
 TEST(Tail, ASlowOptimizerIsNamed) {
   const auto causes = CausesOf(
       Longer(OpType::kOptimizer, [](const auto& row) { return row.dp == 1 && row.stage == 0 ? 0.4 : 0; }), kShape);

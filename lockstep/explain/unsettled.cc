@@ -23,11 +23,16 @@ Unsettled FindUnsettled(const trace::KinetoJob& traced) {
   const std::vector<bool> single = AreSingle(job);
   std::map<int, double> by_rank;  // time in communication
   double settled = 0, open = 0;   // time in collectives
+  double all_time = 0, unmatched_time = 0;
+  Unsettled unsettled;
   for (uint32_t op = 0; op < job.ops.size(); ++op) {
     double transfers = 0;
     for (size_t lane = 0; lane < job.lanes.size() && !IsCompute(job.ops[op].type); ++lane)
       if (const size_t cell = job.graph.Cell(op, lane); !job.graph.IsAbsent(cell))
         transfers += static_cast<double>(job.transfers[cell]);
+    if (!IsCompute(job.ops[op].type)) ++unsettled.communications;
+    all_time += transfers;
+    if (single[op] && traced.has_peers[op]) ++unsettled.unmatched, unmatched_time += transfers;
     const bool is_settled = traced.absent_peers[op].empty() && !(single[op] && traced.ranks.size() > 1);
     if (IsDataParallelComm(job.ops[op].type)) (is_settled ? settled : open) += transfers;
     if (is_settled) continue;
@@ -41,7 +46,9 @@ Unsettled FindUnsettled(const trace::KinetoJob& traced) {
   replay.SetTimes({all, none}, scratch, measured);
   replay.SetTimes({without, none}, scratch, mended);
   constexpr double kLittle = 0.01;
-  Unsettled unsettled{Mean(measured) - Mean(mended), {}, open > 0 && settled < kLittle * open};
+  unsettled.at_most_s = Mean(measured) - Mean(mended);
+  unsettled.all_collectives = open > 0 && settled < kLittle * open;
+  unsettled.unmatched_share = all_time > 0 ? unmatched_time / all_time : 0;
   for (const auto& [rank, time] : by_rank) unsettled.ranks.push_back(rank);
   std::stable_sort(unsettled.ranks.begin(), unsettled.ranks.end(),
                    [&](int a, int b) { return by_rank[a] > by_rank[b]; });

@@ -14,6 +14,10 @@ struct Unsettled {
   // There is no collective, of more than a little of the time of all, whose members are all known and here. (Transfers
   // between stages are told apart only where all ranks are.)
   bool all_collectives = false;
+  // Communications between ranks that are given, of which no rank met another; and the share that they have of the time
+  // of all.
+  size_t unmatched = 0, communications = 0;
+  double unmatched_share = 0;
 };
 
 // Of each op, whether it communicates with nobody that is known.

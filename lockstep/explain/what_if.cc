@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "lockstep/base/parallel.h"
 #include "lockstep/explain/large_sample.h"
+#include "lockstep/explain/late_starts.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/graph/critical_path.h"
 
@@ -132,26 +132,7 @@ Selection WhatIf::Ops(const OpFilter& filter) const {
   return picked;
 }
 
-// Of a rank whose backward pass comes before the forward that is numbered 0, the tracer lost the step's begin: no start
-// was late.
-Scenario WhatIf::WithLateStarts() const {
-  const size_t lanes = job_.lanes.size();
-  std::vector<float> backward(lanes, std::numeric_limits<float>::infinity());  // [lane]: when the first stage's begins
-  for (uint32_t op = 0; op < job_.ops.size(); ++op)
-    for (size_t lane = 0; job_.ops[op].type == OpType::kBackwardCompute && job_.ops[op].stage == 0 && lane < lanes;
-         ++lane)
-      if (const size_t cell = job_.graph.Cell(op, lane); IsRecorded(job_, cell))
-        backward[lane] = std::min(backward[lane], job_.starts[cell]);
-  Selection starts = None();
-  for (uint32_t op = 0; op < job_.ops.size(); ++op) {
-    if (!BeginsStep(job_.ops[op])) continue;
-    std::vector<uint8_t> begins(lanes);
-    for (size_t lane = 0; lane < lanes; ++lane)
-      begins[lane] = job_.starts[job_.graph.Cell(op, lane)] <= backward[lane] ? 1 : 0;
-    starts.Set(op, std::ranges::find(begins, 0) == begins.end() ? Selection::kAll : starts.AddMask(std::move(begins)));
-  }
-  return {All(), std::move(starts)};
-}
+Scenario WhatIf::WithLateStarts() const { return {All(), StepBegins(job_)}; }
 
 // What a data-parallel rank has of the ops that `of_ops` picks.
 Selection WhatIf::Lanes(int dp, const Selection& of_ops) const {
@@ -292,9 +273,12 @@ PathCost WhatIf::CriticalPath() const {
   };
   const double share = 1 / static_cast<double>(job_.steps.size());
   const Scenario scenario = WithLateStarts();
-  replay_.VisitBlocks(scenario, scratches_.front(), [&](const graph::BlockEnds& block) {
+  std::vector<float> delays = job_.delays;
+  for (const auto& [cell, seconds] : LessCarriedOver(job_, scenario.delays)) delays[cell] = seconds;
+  const graph::Replay replay(job_.graph, {job_.transfers, delays, ideal_durations_});
+  replay.VisitBlocks(scenario, scratches_.front(), [&](const graph::BlockEnds& block) {
     for (size_t set = block.first_set; set < block.last_set; ++set)
-      for (const graph::PathOp& one : graph::CriticalPath(job_.graph, replay_.durations(), scenario, block, set)) {
+      for (const graph::PathOp& one : graph::CriticalPath(job_.graph, replay.durations(), scenario, block, set)) {
         const double own = (one.end - one.begin) * share;
         cost.by_kind[static_cast<size_t>(job_.ops[one.op].kind)] += own;
         cost.late_starts += one.delay * share;

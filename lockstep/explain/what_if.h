@@ -97,8 +97,8 @@ class WhatIf {
   Removal RemoveCostliest(const std::vector<WorkerCost>& ranked) const;  // the first 3 %: its rem is M_W
   Removal RemoveStage(int stage) const;
 
-  // As measured, with the delays before the first op of a step. Others are left out: they hold waiting that the graph
-  // has no edge for, which goes when its reason goes.
+  // As measured, with the delays at the begin of a step (late_starts.h). Others are left out: they hold waiting that
+  // the graph has no edge for, which goes when its reason goes.
   graph::Scenario WithLateStarts() const;
   PathCost CriticalPath() const;
 

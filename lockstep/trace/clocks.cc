@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "lockstep/base/median.h"
@@ -71,40 +72,93 @@ class Coarse {
   std::vector<ClockOffset> clocks_;
 };
 
+// What a rank's end is behind the middle of the same communication's.
+struct Late {
+  int64_t moment_ns;
+  double ns;
+};
+
+// [rank], in the order of the communications.
+std::vector<std::vector<Late>> LateEnds(const std::vector<Ends>& ends, const std::vector<ClockOffset>& clocks) {
+  std::vector<std::vector<Late>> late(clocks.size());
+  for (const Ends& members : ends) {
+    if (members.size() < 2) continue;
+    const int64_t origin = members.front().second;  // differences are small, times since an epoch are not
+    std::vector<double> relative;
+    relative.reserve(members.size());
+    for (const auto& [rank, end] : members)
+      relative.push_back(static_cast<double>(end - origin) + clocks[rank].At(end));
+    std::vector<double> sorted = relative;
+    const double middle = MedianInPlace(sorted);
+    for (size_t i = 0; i < members.size(); ++i)
+      late[members[i].first].push_back({members[i].second, relative[i] - middle});
+  }
+  return late;
+}
+
+double MedianOf(std::span<const Late> late, double (*value)(double)) {
+  std::vector<double> values;
+  values.reserve(late.size());
+  for (const Late& one : late) values.push_back(value(one.ns));
+  return MedianInPlace(values);
+}
+double Itself(double ns) { return ns; }
+
+void ShiftAll(const std::vector<Ends>& ends, std::vector<ClockOffset>& clocks) {
+  const std::vector<std::vector<Late>> late = LateEnds(ends, clocks);
+  for (size_t rank = 0; rank < clocks.size(); ++rank)
+    if (!late[rank].empty()) clocks[rank].offset_ns -= MedianOf(late[rank], Itself);
+}
+
+// By the medians of the earlier half and of the later one.
+void TurnAll(const std::vector<Ends>& ends, std::vector<ClockOffset>& clocks) {
+  constexpr size_t kEnough = 16;  // a line through fewer would fit to anything
+  std::vector<std::vector<Late>> all = LateEnds(ends, clocks);
+  for (size_t rank = 0; rank < clocks.size(); ++rank) {
+    std::vector<Late>& late = all[rank];
+    if (late.size() < kEnough) continue;
+    std::ranges::sort(late, {}, &Late::moment_ns);
+    const size_t half = late.size() / 2;
+    const std::span<const Late> earlier(late.data(), half), later(late.data() + half, late.size() - half);
+    const int64_t apart = later[later.size() / 2].moment_ns - earlier[half / 2].moment_ns;
+    ClockOffset& clock = clocks[rank];
+    if (clock.around_ns == 0) clock.around_ns = later.front().moment_ns;
+    if (apart > 0) clock.drift -= (MedianOf(later, Itself) - MedianOf(earlier, Itself)) / static_cast<double>(apart);
+  }
+}
+
+// Of all ranks in sum, ns.
+double TakeErrors(const std::vector<Ends>& ends, std::vector<ClockOffset>& clocks) {
+  const std::vector<std::vector<Late>> late = LateEnds(ends, clocks);
+  double sum = 0;
+  for (size_t rank = 0; rank < clocks.size(); ++rank)
+    if (!late[rank].empty()) sum += clocks[rank].error_ns = 1.4826 * MedianOf(late[rank], std::fabs);
+  return sum;
+}
+
 }  // namespace
 
 std::vector<ClockOffset> FitClocks(size_t ranks, const std::vector<Ends>& ends) {
   std::vector<ClockOffset> clocks = Coarse(ranks).Fit(ends);
-  for (int round = 0; round <= kRounds; ++round) {
-    std::vector<std::vector<double>> late(ranks);  // behind the others of the same communication
-    for (const auto& members : ends) {
-      if (members.size() < 2) continue;
-      const int64_t origin = members.front().second;  // differences are small, times since an epoch are not
-      std::vector<double> relative;
-      relative.reserve(members.size());
-      for (const auto& [rank, end] : members)
-        relative.push_back(static_cast<double>(end - origin) + clocks[rank].offset_ns);
-      std::vector<double> sorted = relative;
-      const double middle = MedianInPlace(sorted);
-      for (size_t i = 0; i < members.size(); ++i) late[members[i].first].push_back(relative[i] - middle);
-    }
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      if (late[rank].empty()) continue;
-      if (round < kRounds) {
-        clocks[rank].offset_ns -= MedianInPlace(late[rank]);
-        continue;
-      }
-      for (double& one : late[rank]) one = std::abs(one);
-      clocks[rank].error_ns = 1.4826 * MedianInPlace(late[rank]);
-    }
-  }
+  for (int round = 0; round < kRounds; ++round) ShiftAll(ends, clocks);
+  TakeErrors(ends, clocks);
   std::vector<double> offsets;
   offsets.reserve(clocks.size());
   for (const ClockOffset& clock : clocks) offsets.push_back(clock.offset_ns);
-  if (offsets.empty()) return clocks;
   const double middle = MedianInPlace(offsets);
   for (ClockOffset& clock : clocks) clock.offset_ns -= middle;
   return clocks;
+}
+
+std::vector<ClockOffset> FitDrifts(std::vector<ClockOffset> clocks, const std::vector<Ends>& ends) {
+  constexpr double kUnexplained = 0.5;
+  const double error = TakeErrors(ends, clocks);
+  std::vector<ClockOffset> drifting = clocks;
+  for (int round = 0; round < kRounds; ++round) {
+    TurnAll(ends, drifting);
+    ShiftAll(ends, drifting);
+  }
+  return TakeErrors(ends, drifting) < kUnexplained * error ? drifting : clocks;
 }
 
 }  // namespace lockstep::trace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 namespace lockstep::trace {
@@ -41,6 +42,36 @@ TEST(FitClocks, ARareMeetingOfAllTiesGroupsTogether) {
   const std::vector<ClockOffset> clocks = FitClocks(16, ends);
   for (size_t rank = 1; rank < 16; ++rank)
     EXPECT_NEAR(clocks[rank].offset_ns - clocks[0].offset_ns, static_cast<double>(-off(rank)), 1);
+}
+
+// In each of ten steps of a second, four ranks meet four times.
+std::vector<std::vector<std::pair<size_t, int64_t>>> EndsOf(const std::vector<double>& drifts) {
+  std::mt19937 chance(1);
+  std::vector<std::vector<std::pair<size_t, int64_t>>> ends;
+  for (int64_t i = 0; i < 40; ++i) {
+    auto& members = ends.emplace_back();
+    const int64_t at = i * 250'000'000;
+    for (size_t rank = 0; rank < drifts.size(); ++rank)
+      members.emplace_back(rank, 1'750'000'000'000'000'000 + at + std::llround(drifts[rank] * double(at)) +
+                                     static_cast<int64_t>(chance() % 4000));
+  }
+  return ends;
+}
+
+TEST(FitClocks, FindsDrifts) {
+  const std::vector<double> drifts = {0, 50e-6, -20e-6, 5e-6};
+  const auto ends = EndsOf(drifts);
+  const std::vector<ClockOffset> still = FitClocks(drifts.size(), ends), clocks = FitDrifts(still, ends);
+  EXPECT_GT(still[1].error_ns, 100'000);
+  for (size_t rank = 0; rank < drifts.size(); ++rank) {
+    EXPECT_NEAR(clocks[rank].drift - clocks[0].drift, drifts[0] - drifts[rank], 0.5e-6) << rank;
+    EXPECT_LT(clocks[rank].error_ns, 2000) << rank;
+  }
+}
+
+TEST(FitClocks, WhatVariesByChanceIsNoDrift) {
+  const auto ends = EndsOf({0, 0, 0, 0});
+  for (const ClockOffset& clock : FitDrifts(FitClocks(4, ends), ends)) EXPECT_EQ(clock.drift, 0);
 }
 
 TEST(FitClocks, WithoutCommonEndsClocksStay) {

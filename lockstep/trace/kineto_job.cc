@@ -435,7 +435,7 @@ class Builder {
   // What the rank waited for data while the op was at work.
   void TakeDataWaits(size_t rank, size_t lane, uint32_t op, int64_t begin, int64_t end) {
     TracedJob& job = out_.job;
-    const auto offset = static_cast<int64_t>(std::llround(out_.clocks[rank].offset_ns));
+    const auto offset = static_cast<int64_t>(std::llround(out_.clocks[rank].At(begin)));
     const std::vector<DataWait>& waits = ranks_[rank].data_waits;
     auto wait = std::ranges::lower_bound(waits, begin - offset, {}, &DataWait::boot_end_ns);
     for (; wait != waits.end(); ++wait) {
@@ -532,6 +532,7 @@ class Builder {
 
   void FindAbsentPeers() {
     out_.absent_peers.resize(ops_.size());
+    out_.has_peers.resize(ops_.size());
     // Groups may be as large as the job, and are the same for most collectives: each list is made once, and told an op
     // once.
     std::set<std::vector<int>> lists;
@@ -556,7 +557,10 @@ class Builder {
         const Collective& one = CollectiveOf(rank, i);
         const uint32_t op = number_[OpNumber({rank, i})];
         const std::vector<int>* list = one.group == kNoIndex ? any : of_group[one.group];
-        if (one.peer >= 0) list = absent_of({one.peer});
+        size_t members = one.group == kNoIndex ? 0 : ranks_[rank].groups[one.group].ranks.size();
+        if (members == 0) members = static_cast<size_t>(out_.world_size);
+        if (one.peer >= 0) list = absent_of({one.peer}), members = 2;
+        if (members > list->size() + 1 && !IsUntoldTransfer(one)) out_.has_peers[op] = true;
         if (!told.emplace(op, list).second) continue;
         std::vector<int>& absent = out_.absent_peers[op];
         std::vector<int> both;

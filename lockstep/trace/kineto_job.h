@@ -28,6 +28,7 @@ struct KinetoJob {
   std::vector<int> lacking_steps;              // ranks without some steps that others have: those steps are left out
   std::vector<ClockOffset> clocks;             // of each rank given
   std::vector<std::vector<int>> absent_peers;  // of each op: absent ranks that take part in it
+  std::vector<bool> has_peers;                 // of each op: other ranks, given, are known to take part in it
 };
 
 // kInvalidArgument: a rank twice, files of different jobs, no step that all have, ranks whose steps have no common

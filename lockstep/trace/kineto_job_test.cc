@@ -208,6 +208,15 @@ TEST(KinetoJob, RanksOfARingAreHeldAgainstEachOther) {
   for (const int size : {5, 7}) EXPECT_EQ(roles_of(size), 4) << size;
 }
 
+TEST(KinetoJob, GroupsThatAreEachCalledOtherwiseMakeNoRoles) {
+  std::vector<KinetoRank> ranks = Groups(8, 4, false);
+  for (KinetoRank& rank : ranks) rank.groups[0].description = fmt::format("of rank {}", rank.rank);
+  const auto traced = BuildKinetoJob(std::move(ranks), {});
+  ASSERT_TRUE(traced.ok()) << traced.status();
+  EXPECT_EQ(CounterOf(*traced, kRanksWithoutPeers), 0U);
+  EXPECT_EQ(std::ranges::count_if(traced->job.ops, BeginsStep), 1);
+}
+
 // torch numbers a group call once, whatever is in it.
 TEST(KinetoJob, CommunicationsMayShareANumber) {
   std::vector<KinetoRank> ranks = Groups(4, 4, false);

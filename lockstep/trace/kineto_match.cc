@@ -28,7 +28,7 @@ size_t Impossible(const std::vector<OpsOfOne>& communications, const std::vector
     double first_end = std::numeric_limits<double>::max(), last_begin = std::numeric_limits<double>::lowest();
     const int64_t origin = members.front().second->begin_ns;
     for (const auto& [rank, op] : members) {
-      const double begin = static_cast<double>(op->begin_ns - origin) + clocks[rank].offset_ns;
+      const double begin = static_cast<double>(op->begin_ns - origin) + clocks[rank].At(op->begin_ns);
       last_begin = std::max(last_begin, begin);
       first_end = std::min(first_end, begin + static_cast<double>(op->duration_ns));
     }
@@ -118,12 +118,12 @@ absl::StatusOr<std::vector<ClockOffset>> KinetoMatch::FitClocks() {
         of_one.emplace_back(rank, ops.back().second->end_ns());
       }
     }
-  const std::vector<ClockOffset> fitted = trace::FitClocks(ranks_.size(), ends);
+  const std::vector<ClockOffset> fitted = FitDrifts(trace::FitClocks(ranks_.size(), ends), ends);
   std::vector<ClockOffset> clocks = fitted;
   double error = 0;
   for (const ClockOffset& clock : clocks) error = std::max(error, clock.error_ns);
   for (ClockOffset& clock : clocks)
-    if (std::abs(clock.offset_ns) < kTrustedClock * error) clock.offset_ns = 0;
+    if (std::abs(clock.offset_ns) < kTrustedClock * error && clock.drift == 0) clock.offset_ns = 0;
   if (Impossible(communications, clocks) > Impossible(communications, fitted)) clocks = fitted;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const double offset = clocks[rank].offset_ns;
@@ -131,8 +131,10 @@ absl::StatusOr<std::vector<ClockOffset>> KinetoMatch::FitClocks() {
       return InvalidArgument("{} is {:.0f} s away from the other ranks' files: expected files of one run",
                              ranks_[rank].path, std::abs(offset) / kNanosPerSecond);
     for (DeviceOp& op : ranks_[rank].ops) {
-      op.begin_ns += std::llround(offset);
-      if (op.launch_ns != kNoTime) op.launch_ns += std::llround(offset);
+      const int64_t end_ns = op.end_ns() + std::llround(clocks[rank].At(op.end_ns()));
+      op.begin_ns += std::llround(clocks[rank].At(op.begin_ns));
+      op.duration_ns = end_ns - op.begin_ns;
+      if (op.launch_ns != kNoTime) op.launch_ns += std::llround(clocks[rank].At(op.launch_ns));
     }
   }
   return clocks;

@@ -65,15 +65,15 @@ int64_t PlaceInRing(int rank, const ProcessGroup& group) {
   return group.ranks.size() % 2 == 1 && from_end <= 2 ? 1 + from_end : place % 2;
 }
 
-// stage: -1: not told.
-Form FormOf(const KinetoRank& rank, const RankStep& step, int stage, const std::vector<bool>& rings) {
+// stage: -1: not told. described: with what the kinds of groups are called.
+Form FormOf(const KinetoRank& rank, const RankStep& step, int stage, const std::vector<bool>& rings, bool described) {
   const ProcessGroup none;
   Form form;
   form.reserve(step.collectives.size());
   for (const uint32_t op : step.collectives) {
     const Collective& one = rank.collectives[rank.ops[op].collective];
     const ProcessGroup& group = one.group == kNoIndex ? none : rank.groups[one.group];
-    form.emplace_back(one.name, group.description, group.ranks.size(),
+    form.emplace_back(one.name, described ? group.description : "", group.ranks.size(),
                       one.peer < 0                                ? -1
                       : one.group != kNoIndex && rings[one.group] ? PlaceInRing(rank.rank, group)
                       : stage >= 0                                ? stage
@@ -275,6 +275,34 @@ static std::string SpanText(const std::map<int64_t, RankStep>& steps) {
   return steps.empty() ? "none" : fmt::format("{} to {}", steps.begin()->first, steps.rbegin()->first);
 }
 
+// Which ranks do alike, and in which steps all do as in most.
+struct Forms {
+  std::vector<size_t> role_of;  // [rank]
+  size_t roles = 0;
+  std::vector<bool> as_usual;  // [step]
+};
+
+static Forms FormsOf(const std::vector<KinetoRank>& ranks, const std::vector<int64_t>& numbers,
+                     const std::vector<std::map<int64_t, RankStep>>& steps, const std::vector<std::vector<bool>>& rings,
+                     const std::optional<Pipelines>& pipelines, bool described) {
+  Forms found;
+  found.as_usual.assign(numbers.size(), true);
+  std::map<Form, size_t> roles;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    std::vector<Form> forms;
+    forms.reserve(numbers.size());
+    const int stage = pipelines ? pipelines->StageOf(rank) : -1;
+    for (const int64_t number : numbers)
+      forms.push_back(FormOf(ranks[rank], steps[rank].at(number), stage, rings[rank], described));
+    const Form usual = MostCommon(forms);
+    for (size_t i = 0; i < forms.size(); ++i)
+      if (forms[i] != usual) found.as_usual[i] = false;
+    found.role_of.push_back(roles.emplace(usual, roles.size()).first->second);
+  }
+  found.roles = roles.size();
+  return found;
+}
+
 absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, const std::vector<StepRange>& wanted) {
   KinetoSteps found;
   uint64_t outside = 0;
@@ -306,20 +334,13 @@ absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, cons
   for (const auto& of_rank : all) first.push_back(&of_rank.at(common.front()));
   const std::vector<std::vector<bool>> rings = FindRings(ranks, first);
   found.pipelines = PipelinesOf(ranks, first, rings);
-  std::map<Form, size_t> roles;
-  std::vector<bool> as_usual(common.size(), true);
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    std::vector<Form> forms;
-    forms.reserve(common.size());
-    const int stage = found.pipelines ? found.pipelines->StageOf(rank) : -1;
-    for (const int64_t number : common) forms.push_back(FormOf(ranks[rank], all[rank].at(number), stage, rings[rank]));
-    const Form usual = MostCommon(forms);
-    for (size_t i = 0; i < forms.size(); ++i)
-      if (forms[i] != usual) as_usual[i] = false;
-    found.role_of.push_back(roles.emplace(usual, roles.size()).first->second);
-  }
+  Forms forms = FormsOf(ranks, common, all, rings, found.pipelines, true);
+  // Where each group is called otherwise, no two ranks seem to do alike.
+  if (ranks.size() > 1 && forms.roles == ranks.size())
+    forms = FormsOf(ranks, common, all, rings, found.pipelines, false);
+  found.role_of = std::move(forms.role_of);
   for (size_t i = 0; i < common.size(); ++i) {
-    if (!as_usual[i]) continue;
+    if (!forms.as_usual[i]) continue;
     found.numbers.push_back(common[i]);
     std::vector<RankStep>& step = found.ops.emplace_back();
     for (auto& of_rank : all) step.push_back(std::move(of_rank.at(common[i])));
@@ -327,7 +348,7 @@ absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, cons
   if (found.numbers.empty())
     return InvalidArgument("in each of the {} steps some rank communicates otherwise than in most of its steps",
                            common.size());
-  for (size_t role = 0; role < roles.size(); ++role) {
+  for (size_t role = 0; role < forms.roles; ++role) {
     Role steps;
     for (auto& step : found.ops)
       for (size_t rank = 0; rank < ranks.size(); ++rank)

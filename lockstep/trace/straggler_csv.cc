@@ -14,15 +14,33 @@
 namespace lockstep::trace {
 namespace {
 
-// Up to the next comma; the schema has no quotes.
-std::string_view FieldAt(const char* at, const char* end) {
-  const void* comma = std::memchr(at, ',', static_cast<size_t>(end - at));
-  return {at, static_cast<size_t>((comma == nullptr ? end : static_cast<const char*>(comma)) - at)};
+// Up to the next comma, or quote.
+std::string_view FieldAt(const char* at, const char* end, char behind = ',') {
+  const void* found = std::memchr(at, behind, static_cast<size_t>(end - at));
+  return {at, static_cast<size_t>((found == nullptr ? end : static_cast<const char*>(found)) - at)};
 }
 
+// Behind the quote that opens a field, and what ends that field. Some writers quote all texts, or all fields.
+char SkipQuote(const char*& at, const char* end) {
+  if (at == end || *at != '"') return ',';
+  ++at;
+  return '"';
+}
+// Behind the quote that closes it.
+bool CloseQuote(const char*& at, const char* end, char behind) {
+  if (behind == ',') return true;
+  if (at == end || *at != behind) return false;
+  ++at;
+  return true;
+}
+
+// 3, or 3.0, as tables write whole numbers where one is missing.
 bool Read(const char*& at, const char* end, int64_t& value) {
   const char* const begin = std::exchange(at, ReadInteger(at, end, value));
-  return at != begin;
+  if (at == begin || at == end || *at != '.') return at != begin;
+  while (++at != end && *at == '0') {
+  }
+  return true;
 }
 bool Read(const char*& at, const char* end, float& value) {
   const char* const begin = std::exchange(at, ReadFloat(at, end, value));
@@ -30,7 +48,7 @@ bool Read(const char*& at, const char* end, float& value) {
 }
 
 // Behind the field, if it is what the column wants.
-bool ReadField(size_t place, const char*& at, const char* end, RawRow& row) {
+bool ReadField(size_t place, const char*& at, const char* end, char behind, RawRow& row) {
   switch (static_cast<Column>(place)) {
     case Column::kDpRank:
       return Read(at, end, row.dp_rank);
@@ -53,12 +71,24 @@ bool ReadField(size_t place, const char*& at, const char* end, RawRow& row) {
     case Column::kGmc:
       return Read(at, end, row.gmc);
     case Column::kOptype:
-      row.optype = FieldAt(at, end);
+      row.optype = FieldAt(at, end, behind);
       at += row.optype.size();
       return true;
   }
-  at += FieldAt(at, end).size();  // a column of no interest
+  at += FieldAt(at, end, behind).size();  // a column of no interest
   return true;
+}
+
+absl::Status NotRead(size_t place, std::string_view field) {
+  if (place == kColumns || static_cast<Column>(place) == Column::kOptype)
+    return InvalidArgument("a quote that does not end a field, around {}", field);
+  int64_t whole = 0;
+  float number = 0;
+  const char *at = field.data(), *const end = at + field.size();
+  const char* const behind = ReadFloat(at, end, number);
+  const bool is_number = behind == end && behind != at && ReadInteger(at, end, whole) != end;
+  return InvalidArgument("{} is \"{}\", expected a {}", kColumnNames[place], field,
+                         is_number ? "whole number" : "number");
 }
 
 }  // namespace
@@ -69,12 +99,14 @@ absl::Status StragglerCsv::ReadHeader(std::string_view line) {
   std::array<bool, kColumns> found{};
   const char *at = line.data(), *end = at + line.size();
   for (fields_ = 0; fields_ < kMaxFields; ++fields_) {
-    const std::string_view name = FieldAt(at, end);
+    const char behind = SkipQuote(at, end);
+    const std::string_view name = FieldAt(at, end, behind);
     const auto* const column = std::find(kColumnNames.begin(), kColumnNames.end(), name);
     place_[fields_] = static_cast<size_t>(column - kColumnNames.begin());
     if (column != kColumnNames.end() && std::exchange(found[place_[fields_]], true))
       return InvalidArgument("the header has the column {} twice", name);
     at = name.data() + name.size();
+    CloseQuote(at, end, behind);
     if (at++ == end) break;
   }
   if (++fields_ > kMaxFields) return InvalidArgument("more than {} columns", kMaxFields);
@@ -88,9 +120,10 @@ absl::Status StragglerCsv::ReadHeader(std::string_view line) {
 absl::Status StragglerCsv::ReadRow(std::string_view line, RawRow& row) const {
   const char *at = line.data(), *const end = at + line.size();
   for (size_t field = 0; field < fields_; ++field) {
+    const char behind = SkipQuote(at, end);
     const char* const begin = at;
-    if (!ReadField(place_[field], at, end, row) || (at != end && *at != ','))
-      return InvalidArgument("{} is \"{}\", expected a number", kColumnNames[place_[field]], FieldAt(begin, end));
+    if (!ReadField(place_[field], at, end, behind, row) || !CloseQuote(at, end, behind) || (at != end && *at != ','))
+      return NotRead(place_[field], FieldAt(begin, end, behind));
     if ((at == end) != (field + 1 == fields_))
       return InvalidArgument("{} fields, expected {} as in the header", std::count(line.begin(), line.end(), ',') + 1,
                              fields_);

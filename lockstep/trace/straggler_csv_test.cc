@@ -47,6 +47,33 @@ TEST_F(StragglerCsv, AByteOrderMarkIsNoPartOfTheHeader) {
   EXPECT_EQ(sink_->TakeRows().size(), 4U);
 }
 
+TEST_F(StragglerCsv, TextsAndNumbersMayBeQuoted) {
+  ASSERT_EQ(Message(Read("\"optype\",\"host\",\"step\",dp_rank,stage,rank,duration,start_ts,gmc,mb_id,mc,seq_id\n"
+                         "\"gc\",\"node1, rack 2\",\"30\",1,0,1,\"0.25\",1.5,-1,0,-1,\"4\"\n")),
+            "");
+  const StragglerRows rows = sink_->TakeRows();
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows.pieces[0][0].type, OpType::kGc);
+  EXPECT_EQ(rows.steps[0], 30);
+  EXPECT_EQ(rows.pieces[0][0].duration, 0.25F);
+  EXPECT_EQ(rows.pieces[0][0].sequence, 4);
+  EXPECT_THAT(ErrorOf("0,0,0,10,\"gc,0,1,0,0,0,0\n"), HasSubstr("trace.csv:3:"));
+  EXPECT_THAT(ErrorOf("0,0,0,\"10\"1,gc,0,1,0,0,0,0\n"), HasSubstr("trace.csv:3: step is \"10\""));
+}
+
+TEST_F(StragglerCsv, WholeNumbersMayHaveADecimalPoint) {
+  ASSERT_EQ(ErrorOf("0.0,0,0,10.00,gc,0,1,2.0,-1.0,-1.0,-1.\n"), "");
+  EXPECT_EQ(sink_->TakeRows().pieces[0][1].sequence, 2);
+  EXPECT_THAT(ErrorOf("0,0,0,10,gc,0,1,2.5,-1,-1,-1\n"),
+              HasSubstr("trace.csv:3: seq_id is \"2.5\", expected a whole number"));
+}
+
+TEST_F(StragglerCsv, WhatMakesAJobOfUnknownOpTypesIsNamed) {
+  const std::string path = WriteTrace(kHeader + std::string("0,0,0,10,Forward,0,1,0,0,0,0\n0,0,0,10,gc,1,1,0,0,0,0\n"));
+  EXPECT_THAT(Message(ReadStragglerJob(path, DataParallelMeta(1), {}).status()),
+              HasSubstr("trace.csv: stage 0 has no compute; 1 rows are left out, of unknown op type \"Forward\""));
+}
+
 TEST_F(StragglerCsv, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(Message(Read("dp_rank,stage\n")),
               HasSubstr("trace.csv:1: the header has no column rank; expected dp_rank,stage,rank,step"));

@@ -15,6 +15,15 @@ absl::Status ReadRows(const std::string& path, StragglerSink& sink, size_t threa
                                                        : ReadStragglerCsv(path, sink);
 }
 
+// What may be why rows make no job.
+std::string UnknownText(const std::vector<Counter>& counters) {
+  for (const Counter& counter : counters)
+    if (counter.name.starts_with(kUnknownOpType))
+      return fmt::format("; {} rows are left out, of unknown op type \"{}\"", counter.count,
+                         counter.name.substr(kUnknownOpType.size()));
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<TracedJob> ReadStragglerJob(const std::string& path, const StragglerMeta& meta,
@@ -28,7 +37,7 @@ absl::StatusOr<TracedJob> ReadStragglerJob(const std::string& path, const Stragg
     strict.RefuseTwice();
     LS_RETURN_IF_ERROR(ReadRows(path, strict, 1));
   }
-  if (!job.ok()) return InvalidArgument("{}: {}", path, Message(job.status()));
+  if (!job.ok()) return InvalidArgument("{}: {}{}", path, Message(job.status()), UnknownText(counters));
   job->counters.insert(job->counters.begin(), counters.begin(), counters.end());
   return job;
 }

@@ -39,12 +39,11 @@ class Parquet {
 
   absl::Status CheckColumns() const {
     std::map<std::string, std::string, std::less<>> types;
-    LS_RETURN_IF_ERROR(database_.Query(fmt::format("DESCRIBE SELECT * FROM read_parquet({})", SqlText(path_)),
-                                       [&](const DuckDb::Chunk& chunk) {
-                                         for (size_t row = 0; row < chunk.rows(); ++row)
-                                           types[std::string(chunk.Text(0, row))] = chunk.Text(1, row);
-                                         return absl::OkStatus();
-                                       }));
+    LS_RETURN_IF_ERROR(
+        database_.Query(fmt::format("DESCRIBE SELECT * FROM {}", Table("")), [&](const DuckDb::Chunk& chunk) {
+          for (size_t row = 0; row < chunk.rows(); ++row) types[std::string(chunk.Text(0, row))] = chunk.Text(1, row);
+          return absl::OkStatus();
+        }));
     for (size_t i = 0; i < kColumns; ++i) {
       const auto found = types.find(kColumnNames[i]);
       if (found == types.end())
@@ -83,6 +82,11 @@ class Parquet {
   // time. One that has none takes the texts.
   enum class OpTypes : uint8_t { kNumbers, kText };
 
+  // Directories on the way to the file, such as rank=3, are no columns.
+  std::string Table(std::string_view options) const {
+    return fmt::format("read_parquet({}, hive_partitioning = false{})", SqlText(path_), options);
+  }
+
   static std::string Expression(Column column, OpTypes as) {
     const std::string_view name = kColumnNames[static_cast<size_t>(column)];
     constexpr const char* kTypes[] = {"BIGINT", "FLOAT", "VARCHAR"};
@@ -98,9 +102,8 @@ class Parquet {
   absl::Status ReadRows(int64_t first, int64_t end, OpTypes as, StragglerSink& sink) const {
     std::string sql = "SELECT ";
     for (size_t i = 0; i < kColumns; ++i) sql += (i == 0 ? "" : ", ") + Expression(static_cast<Column>(i), as);
-    sql += fmt::format(
-        " FROM read_parquet({}, file_row_number = true) WHERE file_row_number >= {} AND file_row_number < {}",
-        SqlText(path_), first, end);
+    sql += fmt::format(" FROM {} WHERE file_row_number >= {} AND file_row_number < {}",
+                       Table(", file_row_number = true"), first, end);
     return database_.Query(sql, [&](const DuckDb::Chunk& chunk) {
       const absl::Status added = Add(chunk, first, as, sink);
       first += static_cast<int64_t>(chunk.rows());

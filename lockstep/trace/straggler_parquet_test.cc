@@ -54,6 +54,19 @@ TEST_F(StragglerParquet, GivesTheJobThatTheSameRowsGiveAsCsv) {
   EXPECT_EQ(job->ranks, expected->ranks);
 }
 
+// As Spark and others lay data sets out.
+TEST_F(StragglerParquet, DirectoriesAreNoColumns) {
+  for (const char* directory : {"rank=1", "step=7", "stage=prod"}) {
+    std::filesystem::create_directories(TempPath(directory));
+    const std::string path = TempPath(directory) + "/trace.parquet";
+    std::filesystem::copy_file(Convert("*"), path);
+    const auto job = ReadStragglerJob(path, meta_, {});
+    ASSERT_TRUE(job.ok()) << Message(job.status());
+    EXPECT_EQ(job->ranks, (std::vector<std::vector<int32_t>>{{0}, {1}}));
+    EXPECT_EQ(job->steps, (std::vector<int64_t>{10, 20, 30}));
+  }
+}
+
 // As large that it is read in parts, each on a thread.
 TEST_F(StragglerParquet, IsTheSameOnAnyNumberOfThreads) {
   const std::string path = TempPath("large.parquet");

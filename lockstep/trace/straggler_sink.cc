@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "lockstep/trace/pipeline.h"
 
@@ -76,7 +77,7 @@ absl::Status StragglerSink::Add(const RawRow& raw) {
                            raw.optype);
   if (!IsWanted(wanted_, raw.step)) return absl::OkStatus();
   if (!type) {
-    Count(unknown_, fmt::format("unknown_optype {}", raw.optype), 1);
+    Count(unknown_, fmt::format("{}{}", kUnknownOpType, raw.optype), 1);
     return absl::OkStatus();
   }
   if (!std::isfinite(raw.start_ts) || !std::isfinite(raw.duration)) return ++without_time_, absl::OkStatus();
@@ -124,11 +125,20 @@ void StragglerSink::Join(StragglerSink&& next) {
   of_several_ranks_.merge(next.of_several_ranks_);
 }
 
+uint64_t StragglerSink::RanksOfSeveralWorkers() const {
+  std::map<int32_t, size_t> workers;
+  for (const std::vector<int32_t>& stages : rows_.ranks)
+    for (const int32_t rank : stages) ++workers[rank];
+  return static_cast<uint64_t>(
+      std::ranges::count_if(workers, [](const auto& one) { return one.first >= 0 && one.second > 1; }));
+}
+
 std::vector<Counter> StragglerSink::Counters() const {
   std::vector<Counter> counters = unknown_;
   Count(counters, "rows_without_time", without_time_);
   Count(counters, "negative_durations", negative_durations_);
   Count(counters, "workers_of_several_ranks", of_several_ranks_.size());
+  Count(counters, "ranks_of_several_workers", RanksOfSeveralWorkers());
   return counters;
 }
 

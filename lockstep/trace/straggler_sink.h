@@ -37,6 +37,8 @@ struct StepRange {
   int64_t first = std::numeric_limits<int64_t>::min(), last = std::numeric_limits<int64_t>::max();
 };
 
+inline constexpr std::string_view kUnknownOpType = "unknown_optype ";  // how the counter of one begins
+
 bool IsWanted(const std::vector<StepRange>& wanted, int64_t step);  // none: all are
 
 class StragglerSink {
@@ -49,13 +51,14 @@ class StragglerSink {
   StragglerRows TakeRows() { return std::move(rows_); }
   // Takes what another one, of the same job and steps, has of the rows behind these.
   void Join(StragglerSink&& next);
-  // Of rows that were left out or mended.
+  // Of rows that were left out or mended, or are of doubtful workers.
   std::vector<Counter> Counters() const;
 
  private:
   uint32_t IndexOf(int64_t step);
   bool IsFirst(const StragglerRow& row);
   void TellRank(size_t dp, size_t stage, int32_t rank);
+  uint64_t RanksOfSeveralWorkers() const;
 
   const StragglerMeta& meta_;
   std::vector<StepRange> wanted_;

@@ -119,7 +119,7 @@ inline bool IsMended(const TracedJob& job, size_t cell) {
   return job.transfers[cell] == 0 && std::signbit(job.transfers[cell]);
 }
 
-// The op that begins a step on its rank: before it there is the loading of data.
+// The first compute of a step, of a pipeline that of its first stage.
 inline bool BeginsStep(const JobOp& op) {
   return (op.type == OpType::kForwardCompute || op.type == OpType::kSegment) && op.stage == 0 && op.sequence == 0;
 }
