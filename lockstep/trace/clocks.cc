@@ -152,13 +152,16 @@ std::vector<ClockOffset> FitClocks(size_t ranks, const std::vector<Ends>& ends) 
 
 std::vector<ClockOffset> FitDrifts(std::vector<ClockOffset> clocks, const std::vector<Ends>& ends) {
   constexpr double kUnexplained = 0.5;
+  constexpr double kFastestDrift = 1e-3;  // oscillators are 50 ppm off, and NTP slews by 500
   const double error = TakeErrors(ends, clocks);
   std::vector<ClockOffset> drifting = clocks;
   for (int round = 0; round < kRounds; ++round) {
     TurnAll(ends, drifting);
     ShiftAll(ends, drifting);
   }
-  return TakeErrors(ends, drifting) < kUnexplained * error ? drifting : clocks;
+  const bool possible =
+      std::ranges::all_of(drifting, [](const ClockOffset& clock) { return std::abs(clock.drift) < kFastestDrift; });
+  return possible && TakeErrors(ends, drifting) < kUnexplained * error ? drifting : clocks;
 }
 
 }  // namespace lockstep::trace
