@@ -92,20 +92,26 @@ std::vector<Remedy> FindSlowEmbeddings(const Passes& passes) {
   return found;
 }
 
-// Between the tensor-parallel ranks that a worker stands for.
-std::vector<Remedy> FindSlowLayernorms(const Passes& passes) {
+// Workers of which one op takes much longer than those of their stage's other ranks.
+std::vector<Remedy> FindWorkersSlowIn(const Passes& passes, CauseKind kind, const char* op,
+                                      const std::map<Place, std::vector<Long>>& long_ones) {
   std::vector<Remedy> found;
-  for (const auto& [place, longer] : LongOnes(passes, OpType::kLayernormGradsAllReduce, false, kMuchSlower)) {
+  for (const auto& [place, longer] : long_ones) {
     Remedy& remedy = found.emplace_back();
     Mend(longer, remedy);
-    remedy.cause.kind = CauseKind::kRing;
+    remedy.cause.kind = kind;
     remedy.cause.suspects.push_back(WorkerSuspect(passes.job(), place.first, place.second));
     remedy.cause.evidence = {
-        fmt::format("its all-reduce of layernorm gradients takes {:.2f} times what those of its stage's other ranks "
-                    "take, in {} of {} steps",
+        fmt::format("its {} takes {:.2f} times what those of its stage's other ranks take, in {} of {} steps", op,
                     RatioOf(longer), longer.size(), passes.LanesOf(place.first).size())};
   }
   return found;
+}
+
+// Between the tensor-parallel ranks that a worker stands for.
+std::vector<Remedy> FindSlowLayernorms(const Passes& passes) {
+  return FindWorkersSlowIn(passes, CauseKind::kRing, "all-reduce of layernorm gradients",
+                           LongOnes(passes, OpType::kLayernormGradsAllReduce, false, kMuchSlower));
 }
 
 }  // namespace
@@ -136,18 +142,7 @@ std::vector<Remedy> FindCollections(const Passes& passes) {
 }
 
 std::vector<Remedy> FindSlowOptimizers(const Passes& passes) {
-  std::vector<Remedy> found;
-  for (const auto& [place, longer] : LongOnes(passes, OpType::kOptimizer, false)) {
-    Remedy& remedy = found.emplace_back();
-    Mend(longer, remedy);
-    remedy.cause.kind = CauseKind::kOptimizer;
-    remedy.cause.suspects.push_back(WorkerSuspect(passes.job(), place.first, place.second));
-    remedy.cause.evidence = {
-        fmt::format("its optimizer takes {:.2f} times what those of its stage's other ranks take, "
-                    "in {} of {} steps",
-                    RatioOf(longer), longer.size(), passes.LanesOf(place.first).size())};
-  }
-  return found;
+  return FindWorkersSlowIn(passes, CauseKind::kOptimizer, "optimizer", LongOnes(passes, OpType::kOptimizer, false));
 }
 
 }  // namespace lockstep::explain
