@@ -52,9 +52,13 @@ std::string AttemptDir(const Torchrun& torchrun, int restart_count, int rank) {
 std::string Substituted(std::string_view text, const std::map<std::string, std::string, std::less<>>& values) {
   std::string filled;
   while (!text.empty()) {
+    const size_t plain = std::min(text.find('$'), text.size());
+    filled += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) break;
     const bool braced = text.starts_with("${");
     const size_t begin = braced ? 2 : 1, end = std::min(text.find_first_not_of(kNameLetters, begin), text.size());
-    const auto value = text.front() == '$' ? values.find(text.substr(begin, end - begin)) : values.end();
+    const auto value = values.find(text.substr(begin, end - begin));
     size_t taken = 1;
     if (value != values.end() && (!braced || text.substr(end).starts_with('}'))) {
       filled += value->second;
