@@ -311,7 +311,9 @@ TEST_F(TwoNodes, WhatANodeLacksAndNobodyKeepsNamesIt) {
   EXPECT_THAT(told_, ElementsAre("0: node b has no part of step 3, and no node in reach keeps it for it"));
 }
 
-TEST_F(TwoNodes, WhatNobodyKeepsIsNotWritten) {
+// What is not kept, or by an agent of the release before, which would write its own part alone and say nothing of the
+// other.
+TEST_F(TwoNodes, WhatNobodyKeepsWhoWritesForOthersIsNotWritten) {
   Run();
   conductor_.Lost(1, "its connection was lost");
   conductor_.Handle(StopAsked{SIGTERM});
@@ -320,21 +322,13 @@ TEST_F(TwoNodes, WhatNobodyKeepsIsNotWritten) {
   ASSERT_EQ(state().mode, Mode::kFinished);
   told_.clear();
   Say(0, FlushWanted{{kFirst, 3}});
-  EXPECT_THAT(told_, IsEmpty());
-}
-
-// It would write its own alone, and say nothing of the other.
-TEST_F(TwoNodes, AKeeperOfTheReleaseBeforeIsNotAskedToWriteForAnother) {
-  Run();
-  AllSay(KeepsAt{"host", 7, 0, false});
-  conductor_.Lost(1, "its connection was lost");
-  conductor_.Handle(StopAsked{SIGTERM});
-  Say(0, EventBody(EpochStopped{kFirst}));
-  Pass(Seconds{10});
-  ASSERT_EQ(state().mode, Mode::kFinished);
-  told_.clear();
-  Say(0, FlushWanted{{kFirst, 3}});
-  EXPECT_THAT(told_, IsEmpty());
+  EXPECT_THAT(told_, IsEmpty()) << "nobody keeps it";
+  for (const bool writes_parts : {false, true}) {
+    for (const int node : {0, 1}) Say(node, KeepsAt{"host", 7, 0, writes_parts});
+    told_.clear();
+    Say(0, FlushWanted{{kFirst, 3}});
+    EXPECT_EQ(told_.empty(), !writes_parts);
+  }
 }
 
 // Its workers may run on where an agent that comes back finds them: nobody is in a hurry.

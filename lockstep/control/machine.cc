@@ -284,24 +284,6 @@ void On(Turn& turn, const AgentLost& event) {
   AnnounceIncident(turn, index);
 }
 
-// It is back, so it was not the one that was lost.
-void ClearOfLoss(incident::Incident& incident, const std::string& node) {
-  for (incident::Finding& finding : incident.findings)
-    std::erase(finding.ambiguous_with, incident::Suspect{incident::Suspect::Kind::kNode, node});
-}
-
-void On(Turn& turn, const AgentBack& event) {
-  const auto lost = turn.state.lost_agents.find(event.node);
-  if (lost == turn.state.lost_agents.end()) return Ignore(turn);
-  const size_t index = lost->second.incident;
-  turn.state.lost_agents.erase(lost);
-  turn.state.awaited.erase(event.node);
-  const auto node = static_cast<size_t>(event.node);
-  if (turn.state.open && node < turn.state.spec.nodes.size())
-    ClearOfLoss(Open(turn.state), turn.state.spec.nodes[node].name);
-  CloseIncident(turn, index, "it is back");
-}
-
 void On(Turn& turn, const Drilled& event) {
   std::vector<Drill>& drills = turn.state.drills;
   if (!event.withdrawn) return drills.push_back({event, turn.at});

@@ -365,6 +365,17 @@ void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes) {
   AnnounceOpen(turn);
 }
 
+// So it was not the one that was lost.
+void On(Turn& turn, const AgentBack& event) {
+  State& state = turn.state;
+  const auto lost = state.lost_agents.extract(event.node);
+  if (lost.empty()) return Ignore(turn);
+  state.awaited.erase(event.node);
+  if (state.open && event.node < static_cast<int>(state.spec.nodes.size()))
+    for (Finding& finding : Open(state).findings) std::erase(finding.ambiguous_with, SuspectNode(state, event.node));
+  CloseIncident(turn, lost.mapped().incident, "it is back");
+}
+
 void On(Turn& turn, const AgentGone& event) {
   State& state = turn.state;
   if (state.mode == Mode::kFinishing) return;

@@ -127,6 +127,7 @@ void On(Turn& turn, const SpawnFailed& event);
 void On(Turn& turn, const JournalBehind& event);
 // Their ranks do not end, whatever is sent to them: standbys take their places, or the restart goes on waiting.
 void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes);
+void On(Turn& turn, const AgentBack& event);
 void On(Turn& turn, const AgentGone& event);
 void On(Turn& turn, const StandbyCame& event);
 void On(Turn& turn, const StandbyLeft& event);

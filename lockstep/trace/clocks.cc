@@ -127,13 +127,15 @@ void TurnAll(const std::vector<Ends>& ends, std::vector<ClockOffset>& clocks) {
   }
 }
 
-// Of all ranks in sum, ns.
-double TakeErrors(const std::vector<Ends>& ends, std::vector<ClockOffset>& clocks) {
+void TakeErrors(const std::vector<Ends>& ends, std::vector<ClockOffset>& clocks) {
   const std::vector<std::vector<Late>> late = LateEnds(ends, clocks);
-  double sum = 0;
   for (size_t rank = 0; rank < clocks.size(); ++rank)
-    if (!late[rank].empty()) sum += clocks[rank].error_ns = 1.4826 * MedianOf(late[rank], std::fabs);
-  return sum;
+    if (!late[rank].empty()) clocks[rank].error_ns = 1.4826 * MedianOf(late[rank], std::fabs);
+}
+
+double SumOfErrors(const std::vector<ClockOffset>& clocks) {
+  return std::accumulate(clocks.begin(), clocks.end(), 0.0,
+                         [](double sum, const ClockOffset& clock) { return sum + clock.error_ns; });
 }
 
 }  // namespace
@@ -153,7 +155,6 @@ std::vector<ClockOffset> FitClocks(size_t ranks, const std::vector<Ends>& ends) 
 std::vector<ClockOffset> FitDrifts(std::vector<ClockOffset> clocks, const std::vector<Ends>& ends) {
   constexpr double kUnexplained = 0.5;
   constexpr double kFastestDrift = 1e-3;  // oscillators are 50 ppm off, and NTP slews by 500
-  const double error = TakeErrors(ends, clocks);
   std::vector<ClockOffset> drifting = clocks;
   for (int round = 0; round < kRounds; ++round) {
     TurnAll(ends, drifting);
@@ -161,7 +162,9 @@ std::vector<ClockOffset> FitDrifts(std::vector<ClockOffset> clocks, const std::v
   }
   const bool possible =
       std::ranges::all_of(drifting, [](const ClockOffset& clock) { return std::abs(clock.drift) < kFastestDrift; });
-  return possible && TakeErrors(ends, drifting) < kUnexplained * error ? drifting : clocks;
+  if (!possible) return clocks;
+  TakeErrors(ends, drifting);
+  return SumOfErrors(drifting) < kUnexplained * SumOfErrors(clocks) ? drifting : clocks;
 }
 
 }  // namespace lockstep::trace
